@@ -1,0 +1,2 @@
+//! Placeholder for the first build of the dependencies.
+fn main() {}

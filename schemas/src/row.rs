@@ -1,0 +1,37 @@
+//! What `pending` and `running` keep of a task as Avro blobs: body, options, history.
+
+use crate::due::{Completion, PastAttempt};
+use crate::record::Header;
+
+/// Column `body`: key, headers and value exactly as they will be delivered.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RowBody {
+    /// Callback key; `None` = null.
+    pub key: Option<Vec<u8>>,
+    /// User headers, in order.
+    pub headers: Vec<Header>,
+    /// Payload; `None` = null.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Column `options`: everything a producer may choose besides the body and the identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowOptions {
+    /// Callback partition.
+    pub partition: Option<i32>,
+    /// Epoch ms.
+    pub expires_at: Option<i64>,
+    /// Epoch ms, where a spread moved the due time.
+    pub asked_at: Option<i64>,
+    /// When the task is done.
+    pub completion: Completion,
+    /// Last progress of an earlier attempt.
+    pub progress: Option<Vec<u8>>,
+}
+
+/// Column `history`: past attempts, newest kept when full.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RowHistory {
+    /// Oldest first.
+    pub attempts: Vec<PastAttempt>,
+}
