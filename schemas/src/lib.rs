@@ -1,5 +1,8 @@
 //! The contracts: records that cross topics, their Avro schemas, and the forms in which a command may be submitted.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod avro;
 pub mod due;
 pub mod ids;
 pub mod journal;

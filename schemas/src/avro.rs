@@ -1,0 +1,24 @@
+//! Avro codecs of what crosses an internal topic or lies in MySQL as a blob: single-object encoding (`C3 01`, the
+//! fingerprint of the writer's schema, the datum) after the files in `schemas/avsc`.
+//!
+//! ```text
+//! domain struct ──▶ wire struct (same fields and names as the .avsc) ──▶ C3 01 fingerprint datum
+//! ```
+//!
+//! A version, once shipped, stays in `avsc/` for ever and its golden bytes in `golden/`. To change a record, add
+//! `v2.avsc` with a default for each new field, name it in the record's codec (`wire_*.rs`), write its golden bytes.
+//! Never rename a field (apache-avro 0.22 does not follow aliases). Readers are upgraded before writers.
+
+mod codec;
+mod wire_due;
+mod wire_journal;
+mod wire_parts;
+mod wire_row;
+
+#[cfg(test)]
+mod tests;
+
+pub use codec::DecodeError;
+
+/// First two bytes of a single-object encoding.
+pub const SINGLE_OBJECT_MARK: [u8; 2] = [0xc3, 0x01];
