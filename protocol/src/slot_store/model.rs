@@ -1,0 +1,1 @@
+//! The scripts as pure Rust.
