@@ -1,0 +1,92 @@
+//! A private Redis or Valkey server.
+
+use crate::process::{Lifetime, Process};
+use crate::{paths, ports, wait};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A server on a private folder and port.
+#[derive(Debug)]
+pub struct Redis {
+    dir: PathBuf,
+    server: PathBuf,
+    /// Port on 127.0.0.1.
+    pub port: u16,
+    process: Option<Process>,
+    lifetime: Lifetime,
+}
+
+impl Redis {
+    /// Starts the server with an empty folder under `dir`, without waiting.
+    pub fn start(dir: &Path, lifetime: Lifetime) -> Result<Redis> {
+        let server = paths::find_program(&["valkey-server", "redis-server"]).context(
+            "found neither redis-server nor valkey-server; install one of version 7 or later \
+             (Debian: apt-get install redis-server), or set REDIS_URL",
+        )?;
+        let dir = dir.join("redis");
+        fs::create_dir_all(&dir)?;
+        let port = ports::free_port()?;
+        fs::write(
+            dir.join("redis.conf"),
+            format!(
+                "bind 127.0.0.1\nport {port}\ndir {}\nsave \"\"\nappendonly yes\nappendfsync everysec\n\
+                 maxmemory-policy noeviction\ndaemonize no\n",
+                dir.display()
+            ),
+        )?;
+        let mut redis = Redis { dir, server, port, process: None, lifetime };
+        redis.start_again()?;
+        Ok(redis)
+    }
+
+    /// Starts the server on the data it has.
+    pub fn start_again(&mut self) -> Result<()> {
+        let mut command = Command::new(&self.server);
+        command.arg(self.dir.join("redis.conf"));
+        self.process = Some(Process::spawn("redis", &command, &self.log(), self.lifetime)?);
+        Ok(())
+    }
+
+    /// URL of database 0.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its process, while there is one.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// Its log file.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("redis.log")
+    }
+
+    /// Waits until it answers a PING.
+    pub async fn ready(&self) -> Result<()> {
+        let url = self.url();
+        wait::until("Redis to answer a PING", READY_WITHIN, async || {
+            if let Some(process) = &self.process {
+                process.check_alive()?;
+            }
+            Ok(ping(&url).await.map_err(|error| error.to_string()))
+        })
+        .await
+    }
+}
+
+/// One PING over a connection of its own.
+pub async fn ping(url: &str) -> Result<()> {
+    let client = redis::Client::open(url)?;
+    let ask = async {
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd("PING").query_async::<String>(&mut connection).await
+    };
+    tokio::time::timeout(Duration::from_secs(3), ask).await??;
+    Ok(())
+}
