@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod avro;
+pub mod command;
 pub mod due;
 pub mod ids;
 pub mod journal;
