@@ -3,3 +3,7 @@ pub mod slot_store;
 pub mod admission;
 pub mod apply;
 pub mod position;
+pub mod cursor;
+pub mod reemit;
+pub mod route;
+pub mod state;
