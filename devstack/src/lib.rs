@@ -19,4 +19,5 @@ pub mod process;
 pub mod program;
 pub mod redis_server;
 pub mod stack;
+pub mod topics;
 pub mod wait;

@@ -24,12 +24,9 @@ pub struct Redis {
 impl Redis {
     /// Starts the server with an empty folder under `dir`, without waiting.
     pub fn start(dir: &Path, lifetime: Lifetime) -> Result<Redis> {
-        let server = paths::find_program(&["valkey-server", "redis-server"]).context(
-            "found neither redis-server nor valkey-server; install one of version 7 or later \
-             (Debian: apt-get install redis-server), or set REDIS_URL",
-        )?;
         let dir = dir.join("redis");
         fs::create_dir_all(&dir)?;
+        let server = find(&dir)?;
         let port = ports::free_port()?;
         fs::write(
             dir.join("redis.conf"),
@@ -78,6 +75,21 @@ impl Redis {
         })
         .await
     }
+}
+
+/// The server's program. Debian's `redis-tools`, which brings no service, holds it as `redis-check-rdb`: one program
+/// that looks at the name it was called by, so a link of ours with the right name serves.
+fn find(dir: &Path) -> Result<PathBuf> {
+    if let Some(server) = paths::find_program(&["valkey-server", "redis-server"]) {
+        return Ok(server);
+    }
+    let tool = paths::find_program(&["redis-check-rdb"]).context(
+        "found neither redis-server nor valkey-server; install one of version 7 or later \
+         (Debian: apt-get install redis-tools), or set REDIS_URL",
+    )?;
+    let link = dir.join("redis-server");
+    std::os::unix::fs::symlink(tool, &link)?;
+    Ok(link)
 }
 
 /// One PING over a connection of its own.

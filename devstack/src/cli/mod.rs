@@ -1,5 +1,6 @@
 //! The commands behind `./dev`.
 
+mod demo;
 mod inspect;
 mod test;
 mod up;
@@ -18,6 +19,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// 20,000 real tasks through the whole pipeline, then an independent check
+    Demo(demo::Demo),
     /// Start servers and the four programs, and a topic `callbacks` to play with
     Up(up::Up),
     /// End what `up` started
@@ -39,6 +42,7 @@ impl Cli {
     /// Carries the command out.
     pub async fn run(self) -> Result<ExitCode> {
         match self.command {
+            Command::Demo(demo) => demo.run().await,
             Command::Up(up) => up.run().await,
             Command::Down => up::down(),
             Command::Status => inspect::status().await,

@@ -3,12 +3,18 @@
 use super::{interrupted, say};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use devstack::pipeline::{Layout, Pipeline};
 use devstack::process::Lifetime;
+use devstack::program;
 use devstack::stack::{Stack, StackFile};
+use devstack::topics;
 use std::process::ExitCode;
 
 /// Name of the stack that `up` starts.
 pub const NAME: &str = "up";
+
+/// As in production; fewer partitions would do for playing, but what one sees should be what one gets.
+const LAYOUT: Layout = Layout { shards: 64, slots: 8, partitions: 8 };
 
 #[derive(Debug, Args)]
 pub struct Up {
@@ -27,20 +33,40 @@ impl Up {
         {
             bail!("it is up already: see ./dev status; ./dev down ends it");
         }
-        tokio::select! {
-            result = self.start() => result,
-            () = interrupted() => {
-                down()?;
-                bail!("interrupted; what was started has been ended");
-            }
+        let outcome = tokio::select! {
+            outcome = self.start() => outcome,
+            () = interrupted() => Err(anyhow::anyhow!("interrupted")),
+        };
+        if let Err(error) = outcome {
+            down()?;
+            return Err(error.context("what was started has been ended"));
         }
+        Ok(ExitCode::SUCCESS)
     }
 
-    async fn start(&self) -> Result<ExitCode> {
-        let stack = Stack::start(NAME, self.brokers, Lifetime::UntilDown, &say).await?;
-        say("servers are ready; for your shell: eval \"$(./dev env)\"");
-        drop(stack);
-        Ok(ExitCode::SUCCESS)
+    async fn start(&self) -> Result<()> {
+        let mut stack = Stack::start(NAME, self.brokers, Lifetime::UntilDown, &say).await?;
+        if self.servers_only {
+            say("the servers are ready; for your shell: eval \"$(./dev env)\"");
+            return Ok(());
+        }
+        say("creating topics and tables (duectl init)");
+        let mut pipeline =
+            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::UntilDown).await?;
+        topics::create(&stack.addresses().kafka, &["callbacks"], 8).await?;
+        say("starting ingest, scanner, dispatcher and compensator");
+        let mut programs = Vec::new();
+        for name in program::NAMES {
+            let program = pipeline.spawn(name)?;
+            stack.register(name, &program.process, &program.http)?;
+            programs.push(program);
+        }
+        for program in &programs {
+            program.ready().await?;
+        }
+        say("ready. In your shell:  eval \"$(./dev env)\"");
+        say("then, for example:     duectl submit --topic callbacks --delay 5s --value hello && duectl watch callbacks");
+        Ok(())
     }
 }
 
