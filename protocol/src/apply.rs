@@ -24,6 +24,11 @@ pub enum Row {
         /// Its generation.
         generation: Generation,
     },
+    /// It should wait for its due time, but its row in `pending` is missing.
+    Bodiless {
+        /// Its generation.
+        generation: Generation,
+    },
     /// It is over.
     Final {
         /// The generation in which it ended.
@@ -119,6 +124,12 @@ pub enum Alarm {
         /// The generation found.
         found: Generation,
     },
+    /// A task that waits for its due time without a body.
+    #[error("row {id} is scheduled, but has no row in `pending`")]
+    Bodiless {
+        /// The row.
+        id: RowId,
+    },
     /// A change that the table of states does not know.
     #[error("row {id}: {illegal}")]
     Illegal {
@@ -182,6 +193,11 @@ pub fn decide<'a>(
             None => changes.without_row(entry, nexts)?,
             Some(Row::Pending(row)) => {
                 if let Some(after) = changes.pending(entry, row)? {
+                    rows.insert(entry.id, after);
+                }
+            }
+            Some(Row::Bodiless { generation }) => {
+                if let Some(after) = changes.bodiless(entry, generation)? {
                     rows.insert(entry.id, after);
                 }
             }
@@ -255,6 +271,18 @@ impl Working {
         }
         self.went_by(entry, generation);
         Ok(())
+    }
+
+    /// The journal knows how it ended; there is nothing left of it that could be delivered twice.
+    fn bodiless(&mut self, entry: &JournalEntry, generation: Generation) -> Result<Option<Row>, Hold> {
+        self.alarms.push(Alarm::Bodiless { id: entry.id });
+        match entry.kind {
+            EntryKind::Delivered if entry.generation >= generation => {
+                self.settle(entry, Event::Delivered(Completion::OnDelivery), None)
+            }
+            EntryKind::Buried if entry.generation >= generation => self.settle(entry, Event::Buried, None),
+            EntryKind::Delivered | EntryKind::Buried | EntryKind::Withdrawn | EntryKind::Stale => Ok(None),
+        }
     }
 
     fn over(&mut self, entry: &JournalEntry, generation: Generation) -> Result<Option<Row>, Hold> {

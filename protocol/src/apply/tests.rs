@@ -286,3 +286,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_scheduled_task_without_a_body_is_an_alarm_and_ends_as_the_journal_says() {
+    let id = row_id(5);
+    let row = Row::Bodiless { generation: Generation(1) };
+    let changes = applied(&[entry(EntryKind::Delivered, id, 1)], &[(id, row)]);
+    assert_eq!(changes.finished, [Finished { pending: None, ..finished(id, TaskState::Done, 1) }]);
+    assert_eq!(changes.alarms, [Alarm::Bodiless { id }]);
+}
