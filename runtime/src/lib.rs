@@ -4,10 +4,13 @@
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod init;
 pub mod kafka;
 pub mod lifecycle;
 pub mod probes;
 pub mod program;
+pub mod slot_group;
 pub mod slots;
 pub mod store;
 pub mod telemetry;
+pub mod world;

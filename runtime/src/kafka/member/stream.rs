@@ -1,0 +1,328 @@
+//! The records of one assigned partition.
+
+use super::PartitionKey;
+use super::context::MemberContext;
+use crate::kafka::error::{Disposition, KafkaFault, disposition_of};
+use crate::kafka::record::Record;
+use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::{Offset, TopicPartitionList};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// How long `start` waits for a partition that is still being taken over from its last assignment.
+const START_WITHIN: Duration = Duration::from_secs(30);
+const BROKER_CALL: Duration = Duration::from_secs(5);
+
+/// What a stream and the poll thread share about one partition of one assignment.
+pub(super) struct Shared {
+    pub(super) topic: Arc<str>,
+    partition: i32,
+    epoch: u64,
+    /// `None` once the partition is revoked. The queue keeps the consumer alive: nobody else may hold on to it.
+    open: Mutex<Option<Open>>,
+    wake: Arc<Notify>,
+    next: AtomicI64,
+}
+
+struct Open {
+    queue: PartitionQueue<MemberContext>,
+    consumer: Arc<BaseConsumer<MemberContext>>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        topic: Arc<str>,
+        partition: i32,
+        epoch: u64,
+        consumer: Arc<BaseConsumer<MemberContext>>,
+        mut queue: PartitionQueue<MemberContext>,
+    ) -> Arc<Shared> {
+        let wake = Arc::new(Notify::new());
+        let waker = wake.clone();
+        queue.set_nonempty_callback(move || waker.notify_one());
+        let open = Mutex::new(Some(Open { queue, consumer }));
+        Arc::new(Shared { topic, partition, epoch, open, wake, next: AtomicI64::new(-1) })
+    }
+
+    /// The partition is gone: the stream ends.
+    pub(super) fn end(&self) {
+        let open = self.open.lock().expect("no holder panics").take();
+        drop(open);
+        self.wake.notify_one();
+    }
+
+    fn consumer(&self, op: &'static str) -> Result<Arc<BaseConsumer<MemberContext>>, KafkaFault> {
+        let open = self.open.lock().expect("no holder panics");
+        open.as_ref().map(|open| open.consumer.clone()).ok_or(KafkaFault::NotAssigned { op })
+    }
+
+    fn list(&self, offset: Offset) -> Result<TopicPartitionList, KafkaFault> {
+        let mut list = TopicPartitionList::with_capacity(1);
+        list.add_partition_offset(&self.topic, self.partition, offset).map_err(KafkaFault::at("position"))?;
+        Ok(list)
+    }
+
+    fn poll(&self) -> Polled {
+        let open = self.open.lock().expect("no holder panics");
+        let Some(open) = open.as_ref() else { return Polled::Ended };
+        match open.queue.poll(Duration::ZERO) {
+            None => Polled::Empty,
+            Some(Ok(message)) => {
+                let record = Record::copy_of(&message, &self.topic, self.epoch);
+                self.next.store(record.offset + 1, Ordering::Relaxed);
+                Polled::Record(record)
+            }
+            Some(Err(error)) => match error.rdkafka_error_code() {
+                Some(Code::AutoOffsetReset | Code::OffsetOutOfRange | Code::LogTruncation) => {
+                    Polled::OutsideLog
+                }
+                _ => Polled::Error(error),
+            },
+        }
+    }
+
+    /// Seeks, then lets records flow. Blocks.
+    fn start(&self, offset: i64) -> Result<(), KafkaFault> {
+        const OP: &str = "start partition";
+        let deadline = Instant::now() + START_WITHIN;
+        loop {
+            // Asked anew each time round, so that a revoke ends the loop.
+            let consumer = self.consumer(OP)?;
+            let list = self.list(Offset::Offset(offset))?;
+            let answer = consumer.seek_partitions(list, BROKER_CALL).map_err(KafkaFault::at(OP))?;
+            match answer.elements().iter().find_map(|e| e.error().err()) {
+                None => {
+                    self.next.store(offset, Ordering::Relaxed);
+                    return consumer.resume(&self.list(Offset::Invalid)?).map_err(KafkaFault::at(OP));
+                }
+                Some(error) if Instant::now() >= deadline => return Err(KafkaFault::of(OP, error)),
+                // While the last assignment of the partition is still being stopped, seek answers _STATE.
+                Some(error) => match disposition_of(&error) {
+                    Disposition::Retry => drop(consumer),
+                    Disposition::Poison(_) | Disposition::Fenced | Disposition::Fatal => {
+                        return Err(KafkaFault::of(OP, error));
+                    }
+                },
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The ends of the log, for the person who has to decide. Blocks.
+    fn ends(&self) -> Option<(i64, i64)> {
+        let consumer = self.consumer("watermarks").ok()?;
+        consumer.fetch_watermarks(&self.topic, self.partition, BROKER_CALL).ok()
+    }
+
+    fn outside_log(&self, ends: Option<(i64, i64)>) -> KafkaFault {
+        let (start, end) = ends.unwrap_or((-1, -1));
+        KafkaFault::OutsideLog {
+            topic: self.topic.to_string(),
+            partition: self.partition,
+            position: self.next.load(Ordering::Relaxed),
+            start,
+            end,
+        }
+    }
+}
+
+enum Polled {
+    Record(Record),
+    Empty,
+    Ended,
+    OutsideLog,
+    Error(KafkaError),
+}
+
+/// When a batch is full.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    /// Records.
+    pub max_records: usize,
+    /// Bytes, as [`Record::weight_bytes`] counts them. One record may go beyond it.
+    pub max_bytes: usize,
+    /// How long to wait for more after the first record. Zero: take what is there.
+    pub linger: Duration,
+}
+
+/// The records of one assigned partition, until it is revoked.
+pub struct PartitionStream {
+    shared: Arc<Shared>,
+    failed: Option<KafkaFault>,
+}
+
+impl std::fmt::Debug for PartitionStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PartitionStream({}[{}], epoch {})", self.topic(), self.partition(), self.epoch())
+    }
+}
+
+impl PartitionStream {
+    pub(super) fn new(shared: Arc<Shared>) -> PartitionStream {
+        PartitionStream { shared, failed: None }
+    }
+
+    /// Topic.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.shared.topic
+    }
+
+    /// Partition.
+    pub fn partition(&self) -> i32 {
+        self.shared.partition
+    }
+
+    /// Topic and partition.
+    pub fn key(&self) -> PartitionKey {
+        PartitionKey { topic: self.topic().clone(), partition: self.partition() }
+    }
+
+    /// Number of the assignment: grows within a member, so that work of an older one can be told apart.
+    pub fn epoch(&self) -> u64 {
+        self.shared.epoch
+    }
+
+    /// Whether the partition still is this stream's. No promise for the next instant.
+    pub fn is_assigned(&self) -> bool {
+        self.shared.open.lock().expect("no holder panics").is_some()
+    }
+
+    /// Reads from `offset` on: at first, or again from elsewhere. Records that were fetched before are dropped.
+    ///
+    /// Whether the log has the offset shows only when it is read: `recv` then fails with [`KafkaFault::OutsideLog`]
+    /// and the partition stands still until it is assigned again.
+    pub async fn start(&mut self, offset: i64) -> Result<(), KafkaFault> {
+        let shared = self.shared.clone();
+        self.failed = None;
+        blocking("start partition", move || shared.start(offset)).await?
+    }
+
+    /// Stops fetching. Not needed for backpressure (do not call `recv` then); what was fetched ahead is thrown away.
+    pub fn pause(&self) -> Result<(), KafkaFault> {
+        const OP: &str = "pause partition";
+        self.shared.consumer(OP)?.pause(&self.shared.list(Offset::Invalid)?).map_err(KafkaFault::at(OP))
+    }
+
+    /// Goes on after `pause` where it was.
+    pub fn resume(&self) -> Result<(), KafkaFault> {
+        const OP: &str = "resume partition";
+        self.shared.consumer(OP)?.resume(&self.shared.list(Offset::Invalid)?).map_err(KafkaFault::at(OP))
+    }
+
+    /// The next record; `None` when the partition was revoked. May be dropped and called again without losing one.
+    pub async fn recv(&mut self) -> Result<Option<Record>, KafkaFault> {
+        loop {
+            if let Some(fault) = &self.failed {
+                if matches!(fault, KafkaFault::OutsideLog { start: -1, .. }) {
+                    let shared = self.shared.clone();
+                    let told = blocking("watermarks", move || shared.outside_log(shared.ends())).await;
+                    self.failed = told.ok().or_else(|| self.failed.take());
+                }
+                if let Some(fault) = self.failed.take() {
+                    return Err(fault);
+                }
+            }
+            match self.try_recv() {
+                Tried::Record(record) => return Ok(Some(record)),
+                Tried::Ended => return Ok(None),
+                Tried::Failed => {}
+                // What came since the look has left a permit, so nothing is slept through.
+                Tried::Empty => self.shared.wake.notified().await,
+            }
+        }
+    }
+
+    /// A record that is there already, without waiting. `None` says nothing about why.
+    pub fn recv_now(&mut self) -> Option<Record> {
+        if self.failed.is_some() {
+            return None;
+        }
+        match self.try_recv() {
+            Tried::Record(record) => Some(record),
+            // A failure is kept for `recv` to tell.
+            Tried::Ended | Tried::Empty | Tried::Failed => None,
+        }
+    }
+
+    /// Adds records to `batch` until it is full or `linger` after the first of this call. `false`: revoked, `batch`
+    /// holds what came before. May be dropped: what was read is in `batch`.
+    pub async fn recv_batch(
+        &mut self,
+        batch: &mut Vec<Record>,
+        limits: BatchLimits,
+    ) -> Result<bool, KafkaFault> {
+        let Some(first) = self.recv().await? else { return Ok(false) };
+        let mut bytes = first.weight_bytes();
+        batch.push(first);
+        let until = tokio::time::Instant::now() + limits.linger;
+        while batch.len() < limits.max_records && bytes < limits.max_bytes {
+            let record = match self.recv_now() {
+                Some(record) => record,
+                None if limits.linger.is_zero() || self.failed.is_some() => break,
+                None => match tokio::time::timeout_at(until, self.recv()).await {
+                    Ok(Ok(Some(record))) => record,
+                    Ok(Ok(None)) => return Ok(false),
+                    // The batch first, the fault with the next call.
+                    Ok(Err(fault)) => {
+                        self.failed = Some(fault);
+                        break;
+                    }
+                    Err(_) => break,
+                },
+            };
+            bytes += record.weight_bytes();
+            batch.push(record);
+        }
+        Ok(true)
+    }
+
+    /// Commits a position for tools that show lag. Nothing ever reads it back, and it may be lost.
+    pub fn commit_for_lag_tools(&self, next: i64) -> Result<(), KafkaFault> {
+        const OP: &str = "commit for lag tools";
+        let list = self.shared.list(Offset::Offset(next))?;
+        self.shared.consumer(OP)?.commit(&list, CommitMode::Async).map_err(KafkaFault::at(OP))
+    }
+
+    fn try_recv(&mut self) -> Tried {
+        match self.shared.poll() {
+            Polled::Record(record) => Tried::Record(record),
+            Polled::Empty => Tried::Empty,
+            Polled::Ended => Tried::Ended,
+            Polled::OutsideLog => {
+                self.failed = Some(self.shared.outside_log(None));
+                Tried::Failed
+            }
+            Polled::Error(error) => {
+                let fault = KafkaFault::of("fetch", error);
+                match fault.disposition() {
+                    // librdkafka tries again by itself; the context has counted it.
+                    Disposition::Retry => {}
+                    Disposition::Poison(_) | Disposition::Fenced | Disposition::Fatal => {
+                        self.failed = Some(fault)
+                    }
+                }
+                Tried::Failed
+            }
+        }
+    }
+}
+
+enum Tried {
+    Record(Record),
+    Empty,
+    Ended,
+    /// An error was seen; look again.
+    Failed,
+}
+
+/// Runs a blocking call of librdkafka off the worker threads.
+async fn blocking<T: Send + 'static>(
+    op: &'static str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, KafkaFault> {
+    tokio::task::spawn_blocking(call).await.map_err(|_| KafkaFault::Cancelled { op })
+}

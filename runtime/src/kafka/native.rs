@@ -1,0 +1,132 @@
+//! The two things that rdkafka does not wrap, and the one place with `unsafe`.
+//!
+//! *Topic ids*: a topic that was deleted and made again under the same name is not reported to a running consumer;
+//! only its id tells (`rd_kafka_DescribeTopics`). *Header names*: rdkafka panics on a name that is not UTF-8, and any
+//! producer may write one: garbage must not stop a partition (I-6).
+#![expect(unsafe_code, reason = "DescribeTopics and raw header names have no safe wrapper in rdkafka 0.39")]
+
+use super::error::KafkaFault;
+use super::topic_id::TopicId;
+use rdkafka::client::{Client, ClientContext};
+use rdkafka::error::{IsError, KafkaError, RDKafkaErrorCode};
+use rdkafka::message::BorrowedMessage;
+use rdkafka_sys as sys;
+use schemas::record::Header;
+use std::ffi::{CStr, CString};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+const DESCRIBE: &str = "describe topics";
+
+/// Ids of topics, in the order of the answer; an unknown topic answers its error code. Blocks up to `timeout`.
+pub(super) fn describe_topic_ids<C: ClientContext>(
+    client: &Client<C>,
+    topics: &[&str],
+    timeout: Duration,
+) -> Result<Vec<(String, Result<TopicId, RDKafkaErrorCode>)>, KafkaFault> {
+    let names = topics
+        .iter()
+        .map(|name| CString::new(*name))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| KafkaFault::of(DESCRIBE, e.into()))?;
+    let mut pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+    let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    let mut complaint = [0; 256];
+
+    // SAFETY: `client` outlives this call, so its handle is valid throughout. `names` and `pointers` live until the
+    // end of the block and librdkafka copies the names. Collection, options and queue are made here, used by one
+    // thread, and destroyed exactly once below, on every path, after their last use.
+    let event = unsafe {
+        let rk = client.native_ptr();
+        let collection = sys::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len());
+        let options =
+            sys::rd_kafka_AdminOptions_new(rk, sys::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS);
+        sys::rd_kafka_AdminOptions_set_request_timeout(
+            options,
+            millis,
+            complaint.as_mut_ptr(),
+            complaint.len(),
+        );
+        let queue = sys::rd_kafka_queue_new(rk);
+        sys::rd_kafka_DescribeTopics(rk, collection, options, queue);
+        // The request times out by itself and then answers an event that says so; a second more than it was given.
+        let deadline = Instant::now() + timeout + Duration::from_secs(1);
+        let mut event = ptr::null_mut::<sys::rd_kafka_event_t>();
+        while event.is_null() && Instant::now() < deadline {
+            event = sys::rd_kafka_queue_poll(queue, 100);
+        }
+        sys::rd_kafka_queue_destroy(queue);
+        sys::rd_kafka_AdminOptions_destroy(options);
+        sys::rd_kafka_TopicCollection_destroy(collection);
+        event
+    };
+    if event.is_null() {
+        return Err(KafkaFault::of(DESCRIBE, KafkaError::AdminOp(RDKafkaErrorCode::OperationTimedOut)));
+    }
+
+    // SAFETY: `event` is a live event that only this function knows. What the accessors return belongs to the event,
+    // is copied before the event is destroyed, and the array holds `count` pointers that are not null. A description
+    // without an error carries an id.
+    unsafe {
+        let code = sys::rd_kafka_event_error(event);
+        let answer = if code.is_error() {
+            Err(KafkaFault::of(DESCRIBE, KafkaError::AdminOp(code.into())))
+        } else {
+            let result = sys::rd_kafka_event_DescribeTopics_result(event);
+            let mut count = 0;
+            let descriptions = sys::rd_kafka_DescribeTopics_result_topics(result, &raw mut count);
+            Ok((0..count)
+                .map(|i| {
+                    let topic = *descriptions.add(i);
+                    let name = CStr::from_ptr(sys::rd_kafka_TopicDescription_name(topic));
+                    let error = sys::rd_kafka_error_code(sys::rd_kafka_TopicDescription_error(topic));
+                    let id = if error.is_error() {
+                        Err(error.into())
+                    } else {
+                        let id = sys::rd_kafka_TopicDescription_topic_id(topic);
+                        Ok(TopicId::from_halves(
+                            sys::rd_kafka_Uuid_most_significant_bits(id),
+                            sys::rd_kafka_Uuid_least_significant_bits(id),
+                        ))
+                    };
+                    (name.to_string_lossy().into_owned(), id)
+                })
+                .collect())
+        };
+        sys::rd_kafka_event_destroy(event);
+        answer
+    }
+}
+
+/// Headers of a message, and whether all their names were UTF-8 (those that are not are given lossily).
+pub(super) fn headers_of(message: &BorrowedMessage<'_>) -> (Vec<Header>, bool) {
+    let mut out = Vec::new();
+    let mut intact = true;
+    // SAFETY: the message is alive for the whole call and owns its headers. librdkafka ends names with NUL, and a
+    // value that is not null has `size` readable bytes; both are copied here. An index beyond the last header answers
+    // an error, which ends the loop.
+    unsafe {
+        let mut headers = ptr::null_mut();
+        if sys::rd_kafka_message_headers(message.ptr(), &raw mut headers).is_error() {
+            return (out, intact);
+        }
+        loop {
+            let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+            let got = sys::rd_kafka_header_get_all(
+                headers,
+                out.len(),
+                &raw mut name,
+                &raw mut value,
+                &raw mut size,
+            );
+            if got.is_error() {
+                return (out, intact);
+            }
+            let name = CStr::from_ptr(name);
+            intact &= name.to_str().is_ok();
+            let value =
+                (!value.is_null()).then(|| std::slice::from_raw_parts(value.cast::<u8>(), size).to_vec());
+            out.push(Header { name: name.to_string_lossy().into_owned(), value });
+        }
+    }
+}
