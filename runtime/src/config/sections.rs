@@ -187,8 +187,12 @@ impl Mysql {
         v.rule(
             &key("idle_timeout"),
             &self.idle_timeout,
-            self.idle_timeout.0 < self.wait_timeout.0,
-            &format!("must be below {} = {}: else the server closes connections that the pool still trusts", key("wait_timeout"), self.wait_timeout),
+            self.idle_timeout.0 * 2 <= self.wait_timeout.0,
+            &format!(
+                "must be at most half of {} = {}: else the server closes connections that the pool still trusts",
+                key("wait_timeout"),
+                self.wait_timeout
+            ),
             "lower it",
         );
         v.rule(

@@ -239,7 +239,7 @@ fn each_broken_rule_shows_key_value_rule_and_remedy() {
         (
             "mysql",
             "idle_timeout = \"10s\"",
-            "mysql.idle_timeout = 10s: must be below mysql.wait_timeout = 10s: else the server closes connections that the pool still trusts; lower it",
+            "mysql.idle_timeout = 10s: must be at most half of mysql.wait_timeout = 10s: else the server closes connections that the pool still trusts; lower it",
         ),
         (
             "mysql",
