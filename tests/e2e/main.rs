@@ -1,0 +1,6 @@
+//! End to end: real programs on real Kafka, MySQL and Redis.
+
+mod contract;
+mod delivery;
+mod restarts;
+mod way;
