@@ -21,7 +21,7 @@ async fn the_same_task_submitted_twice_is_delivered_once_and_a_conflicting_one_i
     assert_eq!(b.value.as_deref(), Some(&b"b"[..]), "the first content stays");
     let rejected = world.delivered(&[&world.pipeline.names().rejected()], 1).await?;
     assert_eq!(rejected.len(), 1);
-    assert_eq!(rejected[0].header("duestream-reason"), Some("conflict"));
+    assert_eq!(rejected[0].header("duestream-rejected-reason"), Some("conflict"));
     assert_eq!(rejected[0].value.as_deref(), Some(&b"other"[..]));
     Ok(())
 }
@@ -39,14 +39,14 @@ async fn bad_records_are_kept_in_rejected_and_good_ones_beside_them_are_delivere
         (Task::bare(garbage), ""),
         (Task::bare(b""), ""),
         (Task::bare(b"{\"not\": \"a command\"}"), ""),
-        (Task::new("denied", "__consumer_offsets", due_at), "callback_topic_denied"),
-        (Task::new("internal", &world.pipeline.names().due(), due_at), "callback_topic_denied"),
-        (Task::new("missing", &missing, due_at), "unknown_callback_topic"),
+        (Task::new("denied", "__consumer_offsets", due_at), "topic_not_allowed"),
+        (Task::new("internal", &world.pipeline.names().due(), due_at), "topic_not_allowed"),
+        (Task::new("missing", &missing, due_at), "unknown_topic"),
         (Task::bare(b"x").with("duestream-topic", &topic).with("duestream-due-at", &seconds), ""),
         (Task::bare(b"x").with("duestream-topic", &topic), ""),
         (Task::new("no-such-option", &topic, due_at).with("duestream-colour", "red"), ""),
         (Task::new("later", &topic, due_at).with("duestream-backoff", "fixed"), "unsupported"),
-        (Task::new("out-of-range", &topic, due_at).with("duestream-partition", "2"), "partition_out_of_range"),
+        (Task::new("out-of-range", &topic, due_at).with("duestream-partition", "2"), "unknown_partition"),
     ];
     let mut tasks = vec![good(0)];
     for (n, (task, _)) in (1..).zip(&bad) {
@@ -65,9 +65,9 @@ async fn bad_records_are_kept_in_rejected_and_good_ones_beside_them_are_delivere
             record.value == task.value && wanted.is_none_or(|wanted| record.headers.contains(wanted))
         });
         let record = record.unwrap_or_else(|| panic!("{task:?} is not on rejected"));
-        let reason = record.header("duestream-reason").unwrap_or_default();
+        let reason = record.header("duestream-rejected-reason").unwrap_or_default();
         assert!(!reason.is_empty() && (code.is_empty() || reason == *code), "{task:?}: {reason} instead of {code}");
-        assert!(record.header("duestream-message").is_some_and(|message| message.len() > 20), "{record:?}");
+        assert!(record.header("duestream-rejected-message").is_some_and(|message| message.len() > 20), "{record:?}");
     }
     Ok(())
 }
