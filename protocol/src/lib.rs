@@ -1,4 +1,5 @@
 //! protocol
+pub mod slot;
 pub mod slot_store;
 pub mod admission;
 pub mod apply;
@@ -7,3 +8,4 @@ pub mod cursor;
 pub mod reemit;
 pub mod route;
 pub mod state;
+pub mod retention;
