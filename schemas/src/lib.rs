@@ -4,6 +4,7 @@
 
 pub mod avro;
 pub mod command;
+pub mod delivery;
 pub mod due;
 pub mod ids;
 pub mod journal;

@@ -1,1 +1,71 @@
+//! Commands as producers send them.
 
+mod contract;
+mod hashes;
+mod hostile;
+mod refused;
+mod taken;
+
+use super::*;
+
+const NOW_AT: i64 = 1_769_850_000_000;
+
+/// A record to be.
+#[derive(Clone, Default)]
+struct Record {
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Record {
+    fn key(mut self, key: &str) -> Record {
+        self.key = Some(key.into());
+        self
+    }
+
+    fn value(mut self, value: impl AsRef<[u8]>) -> Record {
+        self.value = Some(value.as_ref().to_vec());
+        self
+    }
+
+    fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Record {
+        self.headers.push((name.into(), Some(value.as_ref().to_vec())));
+        self
+    }
+
+    fn null_header(mut self, name: &str) -> Record {
+        self.headers.push((name.into(), None));
+        self
+    }
+
+    fn parse_with(&self, rules: &Rules) -> Result<Command, Refusal> {
+        let headers: Vec<_> =
+            self.headers.iter().map(|(name, value)| HeaderView { name, value: value.as_deref() }).collect();
+        let view = RecordView {
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            headers: &headers,
+            timestamp_at: NOW_AT,
+        };
+        Command::parse(&view, rules)
+    }
+
+    fn parse(&self) -> Result<Command, Refusal> {
+        self.parse_with(&Rules::new("duestream."))
+    }
+
+    fn refusal(&self) -> Refusal {
+        self.parse().expect_err("the command is refused")
+    }
+}
+
+/// The least command by headers.
+fn by_headers() -> Record {
+    Record::default().header("duestream-delay", "90s").header("duestream-topic", "callbacks")
+}
+
+/// The same by JSON, with more members.
+fn by_json(members: &str) -> Record {
+    Record::default().value(format!(r#"{{"delay": "90s", "topic": "callbacks"{members}}}"#))
+}

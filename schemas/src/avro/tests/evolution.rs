@@ -1,0 +1,163 @@
+//! Each shipped version of a schema against the next, and the rules that keep that possible.
+
+use apache_avro::Schema;
+use apache_avro::schema_compatibility::{Compatibility, SchemaCompatibility};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::samples;
+use crate::avro::codec::Codec;
+use crate::avro::{DecodeError, wire_due, wire_journal, wire_row};
+use crate::row::RowOptions;
+
+const RECORDS: [(&str, &[&str]); 5] = [
+    ("due_record", wire_due::VERSIONS),
+    ("journal_record", wire_journal::VERSIONS),
+    ("row_body", wire_row::BODY_VERSIONS),
+    ("row_history", wire_row::HISTORY_VERSIONS),
+    ("row_options", wire_row::OPTIONS_VERSIONS),
+];
+
+/// What is wrong with a row of versions, oldest first.
+fn faults(versions: &[&str]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (number, text) in versions.iter().enumerate() {
+        named_faults(&serde_json::from_str(text).unwrap(), &format!("v{}", number + 1), &mut faults);
+    }
+    let schemas: Vec<Schema> = versions.iter().map(|text| Schema::parse_str(text).unwrap()).collect();
+    for (number, pair) in schemas.windows(2).enumerate() {
+        let (from, to) = (number + 1, number + 2);
+        match SchemaCompatibility::can_read(&pair[0], &pair[1]) {
+            Ok(Compatibility::Full) => {}
+            other => faults.push(format!("v{to} cannot read every record of v{from}: {other:?}")),
+        }
+        if pair[0].canonical_form() == pair[1].canonical_form() {
+            faults.push(format!("v{to} has the fingerprint of v{from}"));
+        }
+    }
+    faults
+}
+
+/// Every record, field, enum and fixed has a doc; nothing has an alias, which apache-avro 0.22 does not follow.
+fn named_faults(schema: &Value, path: &str, faults: &mut Vec<String>) {
+    match schema {
+        Value::Array(items) => items.iter().for_each(|item| named_faults(item, path, faults)),
+        Value::Object(members) => {
+            let path = members
+                .get("name")
+                .map_or(path.to_owned(), |name| format!("{path}.{}", name.as_str().unwrap()));
+            if members.contains_key("name")
+                && members.get("doc").and_then(Value::as_str).is_none_or(str::is_empty)
+            {
+                faults.push(format!("{path} has no doc"));
+            }
+            if members.contains_key("aliases") {
+                faults.push(format!("{path} has an alias"));
+            }
+            for member in ["type", "items", "fields"] {
+                members.get(member).inspect(|inner| named_faults(inner, &path, faults));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_shipped_version_can_be_read_by_the_next() {
+    for (record, versions) in RECORDS {
+        assert_eq!(faults(versions), Vec::<String>::new(), "{record}");
+    }
+}
+
+#[test]
+fn every_schema_file_is_in_its_codec() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("avsc");
+    let mut folders: Vec<_> = std::fs::read_dir(&root)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    assert_eq!(folders, RECORDS.map(|(record, _)| record));
+    for (record, versions) in RECORDS {
+        assert_eq!(std::fs::read_dir(root.join(record)).unwrap().count(), versions.len(), "{record}");
+    }
+}
+
+/// `row_options` with one more field.
+fn next_options(field: Value) -> String {
+    let mut schema: Value = serde_json::from_str(wire_row::OPTIONS_VERSIONS[0]).unwrap();
+    schema["fields"].as_array_mut().unwrap().push(field);
+    schema.to_string()
+}
+
+#[test]
+fn a_change_that_breaks_old_records_is_found() {
+    let v1 = wire_row::OPTIONS_VERSIONS[0];
+    let good = json!({"name": "note", "type": ["null", "string"], "doc": "A note.", "default": null});
+    assert_eq!(faults(&[v1, &next_options(good)]), Vec::<String>::new());
+
+    let no_default = json!({"name": "note", "type": "string", "doc": "A note."});
+    let no_doc = json!({"name": "note", "type": "string", "default": ""});
+    let renamed = v1.replace(r#""name": "partition""#, r#""name": "part", "aliases": ["partition"]"#);
+    let lost_symbol = v1.replace(r#"["ON_DELIVERY", "ON_ACK"]"#, r#"["ON_DELIVERY"]"#);
+    for (v2, fault) in [
+        (next_options(no_default), "v2 cannot read"),
+        (next_options(no_doc), "has no doc"),
+        (renamed, "has an alias"),
+        (lost_symbol, "v2 cannot read"),
+        (v1.replace("Column", "The column"), "v2 has the fingerprint of v1"),
+    ] {
+        assert!(faults(&[v1, &v2]).iter().any(|found| found.contains(fault)), "{fault} not found in {v2}");
+    }
+}
+
+/// What a second version of `row_options` would look like in Rust.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "RowOptions")]
+struct NextOptions {
+    partition: Option<i32>,
+    expires_at: Option<i64>,
+    asked_at: Option<i64>,
+    completion: NextCompletion,
+    #[serde(with = "apache_avro::serde::bytes_opt")]
+    progress: Option<Vec<u8>>,
+    note: String,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "Completion", rename_all = "SCREAMING_SNAKE_CASE")]
+enum NextCompletion {
+    OnDelivery,
+    OnAck,
+}
+
+#[test]
+fn a_newer_reader_takes_old_bytes_and_an_older_one_says_that_it_is_old() {
+    let v2 = next_options(json!({"name": "note", "type": "string", "doc": "A note.", "default": "none"}));
+    let codec: Codec<NextOptions> = Codec::new("row options", &[wire_row::OPTIONS_VERSIONS[0], &v2]);
+
+    let old = codec.decode(&samples::options_most().encode()).unwrap();
+    assert_eq!(
+        (old.partition, old.expires_at, old.asked_at),
+        (Some(i32::MAX), Some(i64::MAX), Some(i64::MIN))
+    );
+    assert_eq!(
+        (old.completion, old.progress, old.note.as_str()),
+        (NextCompletion::OnAck, Some(vec![0xff]), "none")
+    );
+    let mut surplus = samples::options_most().encode();
+    surplus.push(0);
+    assert!(matches!(codec.decode(&surplus), Err(DecodeError::Surplus { surplus: 1, .. })));
+
+    let new = NextOptions {
+        partition: None,
+        expires_at: None,
+        asked_at: None,
+        completion: NextCompletion::OnDelivery,
+        progress: None,
+        note: "new".into(),
+    };
+    let bytes = codec.encode(&new, 0);
+    assert_eq!(codec.decode(&bytes).unwrap().note, "new");
+    assert!(matches!(RowOptions::decode(&bytes), Err(DecodeError::UnknownSchema { .. })));
+}

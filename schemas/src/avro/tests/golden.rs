@@ -1,0 +1,93 @@
+//! Bytes of every shipped version, kept for ever: what was written once must be read, and the newest version must write
+//! exactly these bytes.
+
+use std::fmt::{Debug, Write};
+use std::fs;
+use std::path::PathBuf;
+
+use super::samples;
+use crate::avro::DecodeError;
+use crate::due::DueRecord;
+use crate::journal::JournalRecord;
+use crate::row::{RowBody, RowHistory, RowOptions};
+
+/// Shipped versions of a sample's record: all must decode to the sample, the newest must encode to it.
+fn check<T: Debug + PartialEq>(
+    folder: &str,
+    versions: usize,
+    case: &str,
+    sample: &T,
+    encode: impl Fn(&T) -> Vec<u8>,
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+) {
+    for version in 1..=versions {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("golden")
+            .join(folder)
+            .join(format!("v{version}.{case}.hex"));
+        // Writes what is missing, and never over what is there.
+        if version == versions && !path.exists() && std::env::var_os("UPDATE").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, to_hex(&encode(sample))).unwrap();
+        }
+        let text = fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {error} (UPDATE=1 writes new golden files)", path.display()));
+        let golden = from_hex(&text);
+        assert_eq!(
+            &decode(&golden).unwrap(),
+            sample,
+            "{} is read otherwise than it was written",
+            path.display()
+        );
+        if version == versions {
+            assert_eq!(to_hex(&encode(sample)), text, "{} is written otherwise now", path.display());
+        }
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for line in bytes.chunks(32) {
+        line.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        text.push('\n');
+    }
+    text
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+#[test]
+fn due_records_keep_their_bytes() {
+    let versions = crate::avro::wire_due::VERSIONS.len();
+    for (case, sample) in [
+        ("deliver_least", samples::due_deliver_least()),
+        ("deliver_most", samples::due_deliver_most()),
+        ("withdraw", samples::due_withdraw()),
+    ] {
+        check("due_record", versions, case, &sample, DueRecord::encode, DueRecord::decode);
+    }
+}
+
+#[test]
+fn journal_records_keep_their_bytes() {
+    let versions = crate::avro::wire_journal::VERSIONS.len();
+    for (case, sample) in [("barrier", samples::journal_barrier()), ("batch", samples::journal_batch())] {
+        check("journal_record", versions, case, &sample, JournalRecord::encode, JournalRecord::decode);
+    }
+}
+
+#[test]
+fn blobs_of_rows_keep_their_bytes() {
+    use crate::avro::wire_row::{BODY_VERSIONS, HISTORY_VERSIONS, OPTIONS_VERSIONS};
+    for (case, sample) in [("least", samples::body_least()), ("most", samples::body_most())] {
+        check("row_body", BODY_VERSIONS.len(), case, &sample, RowBody::encode, RowBody::decode);
+    }
+    for (case, sample) in [("least", samples::options_least()), ("most", samples::options_most())] {
+        check("row_options", OPTIONS_VERSIONS.len(), case, &sample, RowOptions::encode, RowOptions::decode);
+    }
+    let history = samples::history_two();
+    check("row_history", HISTORY_VERSIONS.len(), "two", &history, RowHistory::encode, RowHistory::decode);
+}

@@ -1,0 +1,169 @@
+//! One sample for each way in which a record can be filled. Golden bytes depend on them: never change one, add another.
+
+use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
+use crate::ids::{Generation, RowId, Shard, SourceId};
+use crate::journal::{EntryKind, JournalEntry, JournalKind, JournalRecord, OwnerToken};
+use crate::record::Header;
+use crate::row::{RowBody, RowHistory, RowOptions};
+
+fn id() -> RowId {
+    RowId::pack(SourceId(1000), 7, 1 << 41).unwrap()
+}
+
+fn headers() -> Vec<Header> {
+    let header = |name: &str, value: Option<&[u8]>| Header { name: name.into(), value: value.map(Vec::from) };
+    vec![
+        header("traceparent", Some(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")),
+        header("repeated", Some(b"one")),
+        header("repeated", Some(b"")),
+        header("repeated", None),
+        header("bytes", Some(&[0, 0xff, 0xc3, 0x01])),
+    ]
+}
+
+fn history() -> Vec<PastAttempt> {
+    vec![
+        PastAttempt { attempt: 1, at: 1_769_850_000_123, outcome: "stalled".into(), reason: None },
+        PastAttempt {
+            attempt: 2,
+            at: 1_769_850_120_456,
+            outcome: "failed".into(),
+            reason: Some("räum auf".into()),
+        },
+    ]
+}
+
+/// A due record of a plain task.
+pub(super) fn due_deliver_least() -> DueRecord {
+    DueRecord {
+        id: RowId(1),
+        generation: Generation(1),
+        shard: Shard(0),
+        due_at: 1_769_850_000_000,
+        fence: 0,
+        callback_topic: "callbacks".into(),
+        kind: DueKind::Deliver(Box::new(Deliver {
+            attempt: 1,
+            task_id: "1".into(),
+            shard_key: None,
+            partition: None,
+            key: None,
+            headers: Vec::new(),
+            value: None,
+            expires_at: None,
+            asked_at: None,
+            completion: Completion::OnDelivery,
+            progress: None,
+            history: Vec::new(),
+            bury: None,
+        })),
+    }
+}
+
+/// A due record with every field set.
+pub(super) fn due_deliver_most() -> DueRecord {
+    DueRecord {
+        id: id(),
+        generation: Generation(u32::MAX),
+        shard: Shard(u16::MAX),
+        due_at: -1,
+        fence: i64::MAX,
+        callback_topic: "orders.reminder".into(),
+        kind: DueKind::Deliver(Box::new(Deliver {
+            attempt: u16::MAX,
+            task_id: "bestellung-4711-ä".into(),
+            shard_key: Some("kunde-12".into()),
+            partition: Some(5),
+            key: Some(b"4711".to_vec()),
+            headers: headers(),
+            value: Some(vec![0, 1, 2, 0xfe, 0xff]),
+            expires_at: Some(1_769_853_600_000),
+            asked_at: Some(1_769_849_999_000),
+            completion: Completion::OnAck,
+            progress: Some(b"{\"page\":3}".to_vec()),
+            history: history(),
+            bury: Some("attempts_exhausted".into()),
+        })),
+    }
+}
+
+/// A withdraw.
+pub(super) fn due_withdraw() -> DueRecord {
+    DueRecord { id: id(), kind: DueKind::Withdraw, fence: 12_345, ..due_deliver_least() }
+}
+
+/// The first record of an owner.
+pub(super) fn journal_barrier() -> JournalRecord {
+    JournalRecord {
+        token: OwnerToken(0x0123_4567_89ab_cdef_0011_2233_4455_6677),
+        kind: JournalKind::Barrier,
+        cold: true,
+        backlog: 0,
+        credit: 100_000,
+        local_at: 1_769_850_000_000,
+        redis_at: 1_769_850_000_003,
+        entries: Vec::new(),
+    }
+}
+
+/// A batch with an entry of each kind.
+pub(super) fn journal_batch() -> JournalRecord {
+    let entry = |kind, reason: Option<&str>| JournalEntry {
+        kind,
+        shard: Shard(63),
+        due_at: 1_769_850_000_000,
+        id: id(),
+        generation: Generation(3),
+        at: 1_769_850_000_009,
+        reason: reason.map(str::to_owned),
+    };
+    JournalRecord {
+        kind: JournalKind::Batch,
+        cold: false,
+        backlog: 17,
+        entries: vec![
+            entry(EntryKind::Delivered, None),
+            entry(EntryKind::Withdrawn, None),
+            entry(EntryKind::Buried, Some("expired")),
+            entry(EntryKind::Stale, None),
+        ],
+        ..journal_barrier()
+    }
+}
+
+/// Nothing at all: a tombstone.
+pub(super) fn body_least() -> RowBody {
+    RowBody::default()
+}
+
+/// Key, headers and value.
+pub(super) fn body_most() -> RowBody {
+    RowBody { key: Some(Vec::new()), headers: headers(), value: Some(b"hello".to_vec()) }
+}
+
+/// Defaults.
+pub(super) fn options_least() -> RowOptions {
+    RowOptions {
+        partition: None,
+        expires_at: None,
+        asked_at: None,
+        completion: Completion::OnDelivery,
+        progress: None,
+    }
+}
+
+/// Every option set.
+pub(super) fn options_most() -> RowOptions {
+    RowOptions {
+        partition: Some(i32::MAX),
+        expires_at: Some(i64::MAX),
+        asked_at: Some(i64::MIN),
+        completion: Completion::OnAck,
+        progress: Some(vec![0xff]),
+    }
+}
+
+/// Two attempts.
+pub(super) fn history_two() -> RowHistory {
+    RowHistory { attempts: history() }
+}
