@@ -8,6 +8,7 @@
 //! | [`BatchProducer`] | batches sent and acked as one |
 //! | [`TxnProducer`] | one lane of a slot: transactions whose outcome is never guessed |
 //! | [`JournalReader`] | a stretch of one partition, outside any group |
+//! | [`Tail`] | topics followed live, outside any group |
 //! | [`KafkaFault`], [`Disposition`] | what went wrong, and what the caller must do |
 
 mod admin;
@@ -20,6 +21,7 @@ mod member;
 pub mod metrics;
 mod native;
 mod record;
+mod tail;
 mod topic_id;
 mod transactional;
 
@@ -32,5 +34,6 @@ pub use journal_reader::JournalReader;
 pub use member::{BatchLimits, Member, MemberEvent, MemberSettings, PartitionKey, PartitionStream};
 pub use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 pub use record::{OutRecord, Record};
+pub use tail::{Tail, TailFrom};
 pub use topic_id::TopicId;
 pub use transactional::{LaneSettings, Outcome, Report, SendFault, TxnProducer};

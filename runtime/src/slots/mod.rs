@@ -15,6 +15,7 @@ mod client;
 mod error;
 mod keys;
 mod parts;
+pub mod peek;
 mod reply;
 mod scripts;
 mod store;

@@ -20,6 +20,8 @@ mod db;
 mod emission;
 mod error;
 mod json;
+pub mod metrics;
+pub mod lookup;
 pub mod migrate;
 pub mod position;
 pub mod purge;

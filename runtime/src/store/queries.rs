@@ -1,13 +1,14 @@
 //! Every statement of the store. A new one that is not listed here fails a test; one that is listed and hot fails the
 //! plan tests (`runtime/tests/it/plans.rs`) until its plan has been looked at and kept.
 
-use super::{Bulk, Sql, apply, change, db, migrate, position, purge, reemit, route, scan, server, setting, shard, source, tasks};
+use super::{Bulk, Sql, apply, change, db, lookup, migrate, position, purge, reemit, route, scan, server, setting, shard, source, tasks};
 
 /// All statements, by file. A file of statements adds its `QUERIES` here.
 pub const ALL: &[&[&Sql]] = &[
     apply::QUERIES,
     change::QUERIES,
     db::QUERIES,
+    lookup::QUERIES,
     migrate::QUERIES,
     position::QUERIES,
     purge::QUERIES,
@@ -47,6 +48,15 @@ mod tests {
         for bulk in BULKS.iter().flat_map(|file| file.iter()) {
             assert!(names.insert(bulk.name), "{} stands twice", bulk.name);
         }
+    }
+
+    /// An evicted statement costs 43 ms; each bulk insert has four texts.
+    #[test]
+    fn all_statements_fit_into_the_statement_cache() {
+        let bulks: usize = BULKS.iter().map(|file| file.len()).sum();
+        let default = toml::from_str::<toml::Table>(crate::config::MYSQL.defaults).unwrap();
+        let cache = default["mysql"]["statement_cache"].as_integer().unwrap();
+        assert!(all().count() + 4 * bulks < usize::try_from(cache).unwrap());
     }
 
     /// The registry is complete: every `static X: Sql` and `static X: Bulk` under `store/` is in it.
