@@ -224,6 +224,8 @@ pub enum Input {
 
     /// Records of `due[s]`, in order.
     Due(Vec<DueItem>),
+    /// `due[s]` cannot be read on: its position fell out of the log, or the client broke.
+    DueTrouble(String),
     /// Every report of the quarantine lane's callback records is in.
     Reports(SendOutcome),
     /// The slot was taken away: everything unsettled is dropped at once.
@@ -362,9 +364,9 @@ pub enum FaultKind {
     TooLarge,
     /// Permanent for this record: the topic asks for a key, or refuses the record otherwise.
     Invalid,
-    /// Permanent: the topic does not exist.
+    /// The producer does not know the topic.
     UnknownTopic,
-    /// Permanent: the topic has no such partition.
+    /// The producer does not know the partition.
     UnknownPartition,
     /// Permanent: not authorised.
     NotAuthorised,

@@ -2,8 +2,8 @@
 
 use super::config::SlotConfig;
 use super::io::{Fault, FaultKind, Lane, SendOutcome};
-use super::precheck::reason;
 use crate::slot_store::Topic;
+use schemas::delivery::DeadReason;
 use schemas::ids::RowGen;
 use std::collections::{BTreeSet, HashMap};
 
@@ -34,7 +34,7 @@ struct Standing {
     not_before_ms: i64,
     /// Members per quarantine transaction: halves when a transaction fails and no record is to blame.
     limit: usize,
-    denied_until_ms: Option<(i64, &'static str)>,
+    denied_until_ms: Option<(i64, DeadReason)>,
     used: u64,
 }
 
@@ -42,7 +42,7 @@ struct Standing {
 #[derive(Debug)]
 pub(super) struct Lanes {
     topics: HashMap<Topic, Standing>,
-    condemned: HashMap<RowGen, &'static str>,
+    condemned: HashMap<RowGen, DeadReason>,
     uses: u64,
     whole: usize,
     backoff_min_ms: i64,
@@ -97,7 +97,7 @@ impl Lanes {
     }
 
     /// Why this record must be buried without another trial.
-    pub(super) fn doomed(&self, topic: &Topic, row_gen: RowGen, mono_ms: i64) -> Option<&'static str> {
+    pub(super) fn doomed(&self, topic: &Topic, row_gen: RowGen, mono_ms: i64) -> Option<DeadReason> {
         self.condemned.get(&row_gen).copied().or_else(|| {
             let (until, why) = self.topics.get(topic)?.denied_until_ms?;
             (mono_ms < until).then_some(why)
@@ -182,7 +182,7 @@ impl Lanes {
                         self.standing(topic).denied_until_ms = Some((until, why));
                     }
                 }
-                None if fault.kind == FaultKind::Transient && general.is_none() => {
+                None if !matches!(fault.kind, FaultKind::Purged | FaultKind::Fatal) && general.is_none() => {
                     buried_later.remove(topic);
                     failing.insert(Topic::clone(topic), fault.text.clone());
                 }
@@ -218,7 +218,7 @@ impl Lanes {
         }
     }
 
-    fn condemn(&mut self, row_gen: RowGen, why: &'static str) {
+    fn condemn(&mut self, row_gen: RowGen, why: DeadReason) {
         if self.condemned.len() >= MOST_CONDEMNED {
             self.condemned.clear();
         }
@@ -234,15 +234,18 @@ fn general_fault(records: &[Option<(Topic, RowGen)>], outcome: &SendOutcome) -> 
     faults.find(|fault| fault.kind != FaultKind::Purged).or(fatal).map(|fault: &Fault| fault.text.clone())
 }
 
-/// Reason code of a permanent fault, and whether it holds for the whole topic.
-fn permanent(kind: FaultKind) -> Option<(&'static str, bool)> {
+/// Reason of a permanent fault, and whether it holds for the whole topic. A topic or partition that a producer does not
+/// know may be missing in its metadata only: it rests, and what fresh metadata says then is final.
+fn permanent(kind: FaultKind) -> Option<(DeadReason, bool)> {
     match kind {
-        FaultKind::TooLarge => Some((reason::TOO_LARGE, false)),
-        FaultKind::Invalid => Some((reason::REFUSED_BY_TOPIC, false)),
-        FaultKind::UnknownPartition => Some((reason::UNKNOWN_PARTITION, false)),
-        FaultKind::UnknownTopic => Some((reason::UNKNOWN_TOPIC, false)),
-        FaultKind::NotAuthorised => Some((reason::NOT_AUTHORISED, true)),
-        FaultKind::Purged | FaultKind::Transient | FaultKind::Fatal => None,
+        FaultKind::TooLarge => Some((DeadReason::TooLarge, false)),
+        FaultKind::Invalid => Some((DeadReason::InvalidRecord, false)),
+        FaultKind::NotAuthorised => Some((DeadReason::NotAuthorized, true)),
+        FaultKind::UnknownTopic
+        | FaultKind::UnknownPartition
+        | FaultKind::Purged
+        | FaultKind::Transient
+        | FaultKind::Fatal => None,
     }
 }
 
@@ -326,10 +329,10 @@ mod tests {
         let failed = outcome(vec![Err(fault(FaultKind::TooLarge)), Err(fault(FaultKind::NotAuthorised))]);
         lanes.blame(Lane::Main, &[big.clone(), denied], &failed, 0);
         let (topic, row_gen) = big.unwrap();
-        assert_eq!(lanes.doomed(&topic, row_gen, 0), Some("too_large"));
+        assert_eq!(lanes.doomed(&topic, row_gen, 0), Some(DeadReason::TooLarge));
         let other = RowGen { id: RowId(9), generation: Generation(1) };
         assert_eq!(lanes.doomed(&topic, other, 0), None);
-        assert_eq!(lanes.doomed(&Topic::from("b"), other, 0), Some("not_authorised"));
+        assert_eq!(lanes.doomed(&Topic::from("b"), other, 0), Some(DeadReason::NotAuthorized));
         assert_eq!(lanes.doomed(&Topic::from("b"), other, 60_000), None, "tried again after a while");
         assert_eq!(lanes.lane_of(&topic), LaneOf::Quarantine { not_before_ms: i64::MIN });
     }

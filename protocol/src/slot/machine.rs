@@ -147,6 +147,12 @@ impl Slot {
                     running.take_in(items);
                 }
             }
+            Input::DueTrouble(text) => {
+                if self.is_running() {
+                    self.awaiting = false;
+                    self.doubt(Cause::Kafka, text, now);
+                }
+            }
             Input::Reports(outcome) => {
                 if let Phase::Running(running) = &mut self.phase
                     && let Some(quarantine) = &mut running.quarantine

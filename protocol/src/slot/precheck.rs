@@ -1,7 +1,8 @@
 //! Whether a callback record can be written at all, and to which partition. What is sure to fail never enters a
 //! transaction, where it would take its neighbours down with it.
 
-use schemas::due::{Deliver, DueRecord};
+use schemas::delivery::DeadReason;
+use schemas::due::Deliver;
 use schemas::record::Header;
 
 /// What is known of a callback topic.
@@ -35,40 +36,29 @@ pub enum Lookup {
 pub(super) enum Check {
     /// Write it there.
     Write(i32),
-    /// It can never be written: reason code.
-    Never(&'static str),
+    /// It can never be written.
+    Never(DeadReason),
     /// Try again a little later.
     NotNow,
 }
 
-/// Reason codes of burials that the dispatcher itself decides.
-pub(super) mod reason {
-    pub(in super::super) const EXPIRED: &str = "expired";
-    pub(in super::super) const UNKNOWN_TOPIC: &str = "unknown_topic";
-    pub(in super::super) const UNKNOWN_PARTITION: &str = "unknown_partition";
-    pub(in super::super) const NOT_AUTHORISED: &str = "not_authorised";
-    pub(in super::super) const TOO_LARGE: &str = "too_large";
-    pub(in super::super) const KEY_REQUIRED: &str = "key_required";
-    pub(in super::super) const REFUSED_BY_TOPIC: &str = "refused_by_topic";
-}
-
 /// `sticky`: any number; records without a key and a partition go where it points.
-pub(super) fn check(record: &DueRecord, deliver: &Deliver, lookup: &Lookup, sticky: usize) -> Check {
+pub(super) fn check(deliver: &Deliver, lookup: &Lookup, sticky: usize) -> Check {
     let facts = match lookup {
         Lookup::Known(facts) if facts.partitions > 0 => facts,
-        Lookup::Unknown => return Check::Never(reason::UNKNOWN_TOPIC),
-        Lookup::Denied => return Check::Never(reason::NOT_AUTHORISED),
+        Lookup::Unknown => return Check::Never(DeadReason::UnknownTopic),
+        Lookup::Denied => return Check::Never(DeadReason::NotAuthorized),
         Lookup::Known(_) | Lookup::Unavailable => return Check::NotNow,
     };
     if facts.compacted && deliver.key.is_none() {
-        return Check::Never(reason::KEY_REQUIRED);
+        return Check::Never(DeadReason::KeyRequired);
     }
-    if wire_bytes(record, deliver) > facts.max_message_bytes {
-        return Check::Never(reason::TOO_LARGE);
+    if wire_bytes(deliver) > facts.max_message_bytes {
+        return Check::Never(DeadReason::TooLarge);
     }
     let partition = match (deliver.partition, &deliver.key) {
         (Some(asked), _) if (0..facts.partitions).contains(&asked) => asked,
-        (Some(_), _) => return Check::Never(reason::UNKNOWN_PARTITION),
+        (Some(_), _) => return Check::Never(DeadReason::UnknownPartition),
         (None, Some(key)) => ((murmur2(key) & 0x7fff_ffff) % facts.partitions.unsigned_abs()).cast_signed(),
         (None, None) => return any_partition(facts, sticky),
     };
@@ -82,12 +72,11 @@ fn any_partition(facts: &Facts, sticky: usize) -> Check {
 
 /// Bytes of the record batch that holds nothing but this record, from below: what is estimated too small is refused by the
 /// broker and buried then, what were estimated too large would be buried without need.
-pub fn wire_bytes(record: &DueRecord, deliver: &Deliver) -> usize {
+pub fn wire_bytes(deliver: &Deliver) -> usize {
     const BATCH_HEADER: usize = 61;
     /// Our own headers without the texts: names, times, delivery id.
     const OWN_HEADERS: usize = 160;
     let header = |header: &Header| header.name.len() + header.value.as_ref().map_or(0, Vec::len) + 2;
-    let _ = record.id;
     BATCH_HEADER
         + OWN_HEADERS
         + deliver.key.as_ref().map_or(0, Vec::len)
@@ -137,7 +126,7 @@ mod tests {
         let DueKind::Deliver(deliver) = &mut record.kind else { unreachable!("made as deliver") };
         change(deliver);
         let deliver = deliver.clone();
-        check(&record, &deliver, lookup, 1)
+        check(&deliver, lookup, 1)
     }
 
     #[test]
@@ -158,12 +147,12 @@ mod tests {
     #[test]
     fn what_is_sure_to_fail_is_told_before_it_is_sent() {
         let known = Lookup::Known(facts());
-        assert_eq!(verdict(|_| {}, &Lookup::Unknown), Check::Never("unknown_topic"));
-        assert_eq!(verdict(|_| {}, &Lookup::Denied), Check::Never("not_authorised"));
-        assert_eq!(verdict(|d| d.partition = Some(3), &known), Check::Never("unknown_partition"));
-        assert_eq!(verdict(|d| d.value = Some(vec![0; 1_000]), &known), Check::Never("too_large"));
+        assert_eq!(verdict(|_| {}, &Lookup::Unknown), Check::Never(DeadReason::UnknownTopic));
+        assert_eq!(verdict(|_| {}, &Lookup::Denied), Check::Never(DeadReason::NotAuthorized));
+        assert_eq!(verdict(|d| d.partition = Some(3), &known), Check::Never(DeadReason::UnknownPartition));
+        assert_eq!(verdict(|d| d.value = Some(vec![0; 1_000]), &known), Check::Never(DeadReason::TooLarge));
         let compacted = Lookup::Known(Facts { compacted: true, ..facts() });
-        assert_eq!(verdict(|d| d.key = None, &compacted), Check::Never("key_required"));
+        assert_eq!(verdict(|d| d.key = None, &compacted), Check::Never(DeadReason::KeyRequired));
     }
 
     #[test]

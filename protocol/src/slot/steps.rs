@@ -3,11 +3,12 @@
 use super::delivery::{AfterSend, Batch, Flight, after_send};
 use super::event::{Alarm, Cause, Event};
 use super::io::{Action, Input, JournalChunk, Lane, SendOutcome, Target, TxnEnd};
-use super::precheck::{Check, Lookup, check, reason};
+use super::precheck::{Check, Lookup, check};
 use super::running::{Context, Gather, Quarantined, Running, Work, credit};
 use super::settled::Fate;
 use super::takeover::{cause_of, fates_of};
 use crate::slot_store::{Claims, Entry, SlotState, Topic};
+use schemas::delivery::DeadReason;
 use schemas::due::{Deliver, DueKind, DueRecord};
 use schemas::journal::{JournalEntry, JournalKind, JournalRecord};
 use std::collections::{HashMap, HashSet};
@@ -452,23 +453,23 @@ fn target_of(
     sticky: usize,
 ) -> Option<Target> {
     let dead = |reason: &str| Some(Target::Dead { reason: reason.to_owned() });
-    let DueKind::Deliver(deliver) = &record.kind else { return dead(reason::REFUSED_BY_TOPIC) };
+    let DueKind::Deliver(deliver) = &record.kind else { return dead(DeadReason::InvalidRecord.as_str()) };
     if let Some(why) = bury_at(deliver, cx.now.local_at) {
         return dead(why);
     }
     if let Some(why) = cx.lanes.doomed(topic, record.row_gen(), cx.now.mono_ms) {
-        return dead(why);
+        return dead(why.as_str());
     }
-    match check(record, deliver, lookup, sticky) {
+    match check(deliver, lookup, sticky) {
         Check::Write(partition) => Some(Target::Callback { partition }),
-        Check::Never(why) => dead(why),
+        Check::Never(why) => dead(why.as_str()),
         Check::NotNow => None,
     }
 }
 
 fn bury_at(deliver: &Deliver, now_at: i64) -> Option<&str> {
     let expired = deliver.expires_at.is_some_and(|expires_at| expires_at <= now_at);
-    deliver.bury.as_deref().or(expired.then_some(reason::EXPIRED))
+    deliver.bury.as_deref().or(expired.then_some(DeadReason::Expired.as_str()))
 }
 
 /// Finds who is to blame; the take-over brings everything back to store.
