@@ -1,2 +1,7 @@
-//! Placeholder for the first build of the dependencies.
-fn main() {}
+//! ingest: takes commands in and applies the journal. See docs/ARCHITECTURE.md.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    runtime::program::main::<ingest::config::Config, _, _>(&[ingest::metrics::ALL], ingest::run)
+}
