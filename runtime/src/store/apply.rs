@@ -81,7 +81,8 @@ impl<'r> FromRow<'r, MySqlRow> for Locked {
         let id = RowId(row.try_get(0)?);
         let code: u8 = row.try_get(1)?;
         let generation = Generation(row.try_get(2)?);
-        let state = TaskState::from_code(code).ok_or_else(|| undecodable(1, format!("state {code}").into()))?;
+        let state =
+            TaskState::from_code(code).ok_or_else(|| undecodable(1, format!("state {code}").into()))?;
         let found = match state {
             TaskState::Running => Row::Running { generation },
             TaskState::Done | TaskState::Dead | TaskState::Cancelled => Row::Final { generation },
@@ -121,10 +122,7 @@ pub async fn lock_rows(tx: &mut Tx, ids: &BTreeSet<RowId>) -> Result<HashMap<Row
 }
 
 /// Where the sources of these rows stand. Asked only for rows that are missing, so one by one.
-pub async fn nexts(
-    session: &mut Session,
-    ids: impl IntoIterator<Item = RowId>,
-) -> Result<Nexts, StoreError> {
+pub async fn nexts(session: &mut Session, ids: impl IntoIterator<Item = RowId>) -> Result<Nexts, StoreError> {
     let partitions: BTreeSet<(SourceId, i32)> =
         ids.into_iter().map(|id| (id.source(), id.partition())).collect();
     let mut nexts = Nexts::new();

@@ -73,10 +73,11 @@ pub async fn owed_rejections(
         session.all::<(u64, Option<Vec<u8>>, Option<Vec<u8>>)>(OWED.bind(first.0).bind(last.0)).await?;
     rows.into_iter()
         .map(|(command, reason, payload)| {
-            let refusal = read_back(reason.as_deref(), payload.as_deref()).ok_or_else(|| StoreError::Invariant {
-                op: OWED.name,
-                what: format!("the refusal of command {command} cannot be read back"),
-            })?;
+            let refusal =
+                read_back(reason.as_deref(), payload.as_deref()).ok_or_else(|| StoreError::Invariant {
+                    op: OWED.name,
+                    what: format!("the refusal of command {command} cannot be read back"),
+                })?;
             Ok((RowId(command), refusal))
         })
         .collect()
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_read_back_as_it_was() {
-        let refusal = Refusal::of_value(ReasonCode::InvalidTime, "duestream-due-at", b"tomorrow", "is no time");
+        let refusal =
+            Refusal::of_value(ReasonCode::InvalidTime, "duestream-due-at", b"tomorrow", "is no time");
         let payload = payload(&refusal);
         assert_eq!(read_back(Some(b"invalid_time"), Some(&payload)), Some(refusal));
         let whole = Refusal::of_record(ReasonCode::NotACommand, "is garbage");
