@@ -19,10 +19,11 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use std::collections::{BTreeSet, HashMap};
 
+// JSON_TABLE lies in a derived table: why, see `shard`.
 static LOCK_ROWS: Sql = Sql::hot(
     "apply_lock_rows",
     "SELECT t.id, t.state, t.gen, t.shard, t.due_at, p.gen, p.options, r.gen \
-     FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]')) AS k \
+     FROM (SELECT j.id FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]')) AS j) AS k \
      STRAIGHT_JOIN task AS t ON t.id = k.id \
      LEFT JOIN pending AS p ON p.shard = t.shard AND p.due_at = t.due_at AND p.id = t.id \
      LEFT JOIN reemit AS r ON r.shard = p.shard AND r.due_at = p.due_at AND r.id = p.id \

@@ -38,8 +38,8 @@ static CONFIRM: Sql = Sql::hot(
 );
 static HEARTBEAT: Sql = Sql::hot(
     "position_heartbeat",
-    "UPDATE stream_position SET hb_at = GREATEST(COALESCE(hb_at, ?), ?), backlog = ?, credit = ?, \
-     cold_upto = COALESCE(?, cold_upto) WHERE source = ? AND `partition` = ?",
+    "UPDATE stream_position SET hb_at = GREATEST(COALESCE(hb_at, ?), ?), backlog = COALESCE(?, backlog), \
+     credit = COALESCE(?, credit), cold_upto = COALESCE(?, cold_upto) WHERE source = ? AND `partition` = ?",
     &[Bind::I(5), Bind::I(5), Bind::I(0), Bind::I(9), Bind::Null, Bind::U(1), Bind::U(2)],
 );
 static TICK: Sql = Sql::hot(
@@ -91,10 +91,10 @@ impl<'r> FromRow<'r, MySqlRow> for StreamPosition {
 pub struct Heartbeat {
     /// `LogAppendTime` of the record, epoch ms.
     pub hb_at: i64,
-    /// Members in Redis.
-    pub backlog: i64,
-    /// How many more records the slot takes.
-    pub credit: i64,
+    /// Members in Redis; `None` (a barrier knows it not) leaves what is there.
+    pub backlog: Option<i64>,
+    /// How many more records the slot takes; likewise.
+    pub credit: Option<i64>,
     /// Set by a cold barrier; `None` leaves what is there.
     pub cold_upto: Option<i64>,
 }

@@ -1,6 +1,7 @@
 //! Doing a whole transaction again.
 
 use super::error::{Disposition, StoreError};
+use super::metrics;
 use crate::config;
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,7 @@ where
         tries += 1;
         match error.disposition() {
             Disposition::Retry { after } if backoff.give_up_after.is_none_or(|end| began.elapsed() < end) => {
-                metrics::counter!("duestream_mysql_retries_total", "kind" => error.kind()).increment(1);
+                metrics::RETRIES.with(&[error.kind()]).increment(1);
                 if tries >= backoff.outage_after && tries.is_power_of_two() {
                     tracing::warn!(%error, tries, "mysql: still retrying");
                 } else {

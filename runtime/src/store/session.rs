@@ -2,6 +2,7 @@
 
 use super::bulk::Bulk;
 use super::error::StoreError;
+use super::metrics;
 use super::sql::Call;
 use futures::TryStreamExt;
 use sqlx::mysql::{MySql, MySqlConnection, MySqlRow};
@@ -128,11 +129,11 @@ impl Session {
             Ok(outcome) => outcome.map_err(|e| StoreError::from_sqlx(op, e)),
             Err(_) => Err(StoreError::TimedOut { op, limit }),
         };
-        metrics::histogram!("duestream_mysql_statement_seconds", "statement" => op).record(began.elapsed());
+        metrics::STATEMENTS.with(&[op]).record(began.elapsed());
         self.spoilt = spoilt_before;
         if let Err(error) = &outcome {
             self.spoilt |= error.spoils_connection();
-            metrics::counter!("duestream_mysql_errors_total", "kind" => error.kind()).increment(1);
+            metrics::ERRORS.with(&[error.kind()]).increment(1);
         }
         outcome
     }

@@ -2,3 +2,5 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing has failed")]
 
 mod kafka;
+mod plans;
+mod store;
