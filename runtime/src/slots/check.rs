@@ -13,7 +13,9 @@ pub enum CheckError {
         found: String,
     },
     /// An evicted key is a task that is not delivered.
-    #[error("redis has maxmemory-policy {found}: it must be noeviction, or tasks are dropped under memory pressure")]
+    #[error(
+        "redis has maxmemory-policy {found}: it must be noeviction, or tasks are dropped under memory pressure"
+    )]
     Evicts {
         /// What the server says.
         found: String,
@@ -63,7 +65,8 @@ pub struct ServerReport {
 
 /// Judges the text of INFO.
 pub(super) fn judge(info: &str) -> Result<ServerReport, CheckError> {
-    let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
+    let fields: HashMap<&str, &str> =
+        info.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
     let field = |name: &'static str| fields.get(name).copied().ok_or(CheckError::Unknown { field: name });
 
     // Valkey says redis_version 7.2.4 for compatibility, and its own beside it.
@@ -102,7 +105,9 @@ mod tests {
     use super::*;
 
     fn info(version: &str, policy: &str) -> String {
-        format!("# Server\r\n{version}\r\nrole:master\r\nmaxmemory_policy:{policy}\r\naof_enabled:0\r\nmaxmemory:1000\r\n")
+        format!(
+            "# Server\r\n{version}\r\nrole:master\r\nmaxmemory_policy:{policy}\r\naof_enabled:0\r\nmaxmemory:1000\r\n"
+        )
     }
 
     #[test]

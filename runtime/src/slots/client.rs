@@ -8,7 +8,7 @@ use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
-use redis::{Client, Cmd, RedisResult, Value};
+use redis::{Client, Cmd, ErrorKind, RedisResult, ServerErrorKind, Value};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -84,7 +84,9 @@ impl SlotClient {
             client.link = None;
         }
         for script in ALL {
-            client.send("script load", redis::cmd("SCRIPT").arg("LOAD").arg(script.source).clone(), None).await?;
+            client
+                .send("script load", redis::cmd("SCRIPT").arg("LOAD").arg(script.source).clone(), None)
+                .await?;
         }
         Ok(client)
     }
@@ -103,9 +105,13 @@ impl SlotClient {
     }
 
     /// Runs a script. A server that does not know it gets its source, and did nothing the first time.
-    pub(super) async fn script(&mut self, script: &'static SlotScript, call: &Call<'_>) -> Result<Value, SlotError> {
+    pub(super) async fn script(
+        &mut self,
+        script: &'static SlotScript,
+        call: &Call<'_>,
+    ) -> Result<Value, SlotError> {
         match self.send_raw(script.name, call.command("EVALSHA", script.sha()), None).await? {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.send(script.name, call.command("EVAL", script.source), None).await
             }
             Err(error) => Err(SlotError::from_redis(script.name, error)),
@@ -114,7 +120,12 @@ impl SlotClient {
     }
 
     /// Sends a command; in a cluster to the node of `key`, or where its own first key says.
-    pub(super) async fn send(&mut self, name: &'static str, cmd: Cmd, key: Option<&str>) -> Result<Value, SlotError> {
+    pub(super) async fn send(
+        &mut self,
+        name: &'static str,
+        cmd: Cmd,
+        key: Option<&str>,
+    ) -> Result<Value, SlotError> {
         self.send_raw(name, cmd, key).await?.map_err(|error| SlotError::from_redis(name, error))
     }
 
@@ -172,17 +183,21 @@ impl Link {
             .set_number_of_retries(settings.retries as usize)
             .set_min_delay(settings.retry_min)
             .set_max_delay(settings.retry_max);
-        ConnectionManager::new_with_config(Client::open(settings.url.as_str())?, config).await.map(Link::Single)
+        ConnectionManager::new_with_config(Client::open(settings.url.as_str())?, config)
+            .await
+            .map(Link::Single)
     }
 
     async fn send(&mut self, cmd: Cmd, key: Option<&str>) -> RedisResult<Value> {
-        match (self, key) {
+        let answer = match (self, key) {
             (Link::Single(link), _) => link.req_packed_command(&cmd).await,
             (Link::Cluster(link), None) => link.req_packed_command(&cmd).await,
             (Link::Cluster(link), Some(key)) => {
                 let route = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
                 link.route_command(cmd, RoutingInfo::SingleNode(route)).await
             }
-        }
+        };
+        // What the server refuses arrives as a value at this level of the library.
+        answer.and_then(Value::extract_error)
     }
 }

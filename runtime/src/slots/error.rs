@@ -112,6 +112,10 @@ impl SlotError {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => true,
             _ => false,
         };
-        if failed { SlotError::Script { script, what: source.to_string() } } else { SlotError::Unavailable { script, source } }
+        if failed {
+            SlotError::Script { script, what: source.to_string() }
+        } else {
+            SlotError::Unavailable { script, source }
+        }
     }
 }

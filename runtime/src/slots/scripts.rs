@@ -47,9 +47,8 @@ pub(super) static RETURN_PREPARED: SlotScript =
 pub(super) static FORGET: SlotScript = script!("forget", "#!lua flags=allow-oom", "forget");
 
 /// Every script: loaded at connect, held against the pure model by a property test.
-pub static ALL: &[&SlotScript] = &[
-    &PRELOAD, &CLAIM, &SETTLE, &RELEASE, &LOOK, &TAKE_OVER, &SWEEP, &START_COLD, &RETURN_PREPARED, &FORGET,
-];
+pub static ALL: &[&SlotScript] =
+    &[&PRELOAD, &CLAIM, &SETTLE, &RELEASE, &LOOK, &TAKE_OVER, &SWEEP, &START_COLD, &RETURN_PREPARED, &FORGET];
 
 #[cfg(test)]
 mod tests {
@@ -61,7 +60,12 @@ mod tests {
             for word in [&format!("-- {}:", script.name), "KEYS", "ARGV", "Answer", "Cost"] {
                 assert!(script.source.contains(word), "{} lacks {word}", script.name);
             }
-            assert_eq!(script.source.starts_with("#!lua flags=allow-oom\n"), script.name != "preload", "{}", script.name);
+            assert_eq!(
+                script.source.starts_with("#!lua flags=allow-oom\n"),
+                script.name != "preload",
+                "{}",
+                script.name
+            );
         }
     }
 }

@@ -8,8 +8,8 @@ use super::parts::split;
 use super::reply::Reply;
 use super::scripts::{CLAIM, LOOK, PRELOAD, RELEASE, SETTLE, SlotScript};
 use protocol::slot_store::{
-    Body, BodyKind, Claimed, Claims, DueTopic, Entry, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS, Positions, PreloadOutcome,
-    PreloadRecord, Quota, Refusal, SlotState, Topic,
+    Body, BodyKind, Claimed, Claims, DueTopic, Entry, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS, Positions,
+    PreloadOutcome, PreloadRecord, Quota, Refusal, SlotState, Topic,
 };
 use schemas::ids::Slot;
 use std::time::Duration;
@@ -96,7 +96,10 @@ impl SlotStore {
                 .run(&PRELOAD, &part.topics, |call| {
                     call.arg(text(fence)).arg(text((n == last).then_some(due_pos))).arg(part.items.len());
                     for (topic, r) in &part.items {
-                        call.arg(topic).bytes(r.member.member().to_vec()).arg(r.due_at).bytes(r.body.as_bytes());
+                        call.arg(topic)
+                            .bytes(r.member.member().to_vec())
+                            .arg(r.due_at)
+                            .bytes(r.body.as_bytes());
                     }
                 })
                 .await?;
@@ -156,7 +159,12 @@ impl SlotStore {
 
     /// Removes members whose fate is committed, and moves the positions with the last part. `due_pos` may move on here
     /// where an unsettled intent held it back.
-    pub async fn settle(&mut self, entries: &[Entry], jpos: i64, due_pos: Option<i64>) -> Result<(), SlotError> {
+    pub async fn settle(
+        &mut self,
+        entries: &[Entry],
+        jpos: i64,
+        due_pos: Option<i64>,
+    ) -> Result<(), SlotError> {
         self.settle_entries(entries, jpos, due_pos, false).await
     }
 
@@ -233,9 +241,10 @@ impl SlotStore {
                 self.owner = Some(owner);
                 Err(SlotError::OutOfMemory)
             }
-            Err(SlotError::OutOfMemory) => {
-                Err(SlotError::Script { script: script.name, what: "refused at maxmemory despite allow-oom".into() })
-            }
+            Err(SlotError::OutOfMemory) => Err(SlotError::Script {
+                script: script.name,
+                what: "refused at maxmemory despite allow-oom".into(),
+            }),
             Err(error) => Err(error),
         }
     }

@@ -10,7 +10,7 @@ use protocol::slot_store::{
 };
 use schemas::ids::RowGen;
 use schemas::journal::OwnerToken;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Bodies read at a time: 32 of the largest are some 30 MiB.
 const BODIES_AT_A_TIME: usize = 32;
@@ -29,7 +29,9 @@ impl SlotStore {
         let mut off = false;
         loop {
             match self.take(&token).await? {
-                Found::Cold(cause) => return Ok(TakenOver::Cold(if off { ColdCause::CountsOff } else { cause })),
+                Found::Cold(cause) => {
+                    return Ok(TakenOver::Cold(if off { ColdCause::CountsOff } else { cause }));
+                }
                 Found::Warm(meta) => {
                     if let Some(positions) = self.verified(meta).await? {
                         return Ok(TakenOver::Warm(positions));
@@ -76,7 +78,8 @@ impl SlotStore {
                 Err(error) => return Err(error),
             }
         }
-        self.prepared = meta.topics.into_iter().filter(|(_, n)| n.prepare > 0).map(|(topic, _)| topic).collect();
+        self.prepared =
+            meta.topics.into_iter().filter(|(_, n)| n.prepare > 0).map(|(topic, _)| topic).collect();
         self.positions = meta.positions;
         Ok(Some(meta.positions))
     }
@@ -110,7 +113,8 @@ impl SlotStore {
         let mut found = Vec::new();
         let mut cursor = "0".to_owned();
         loop {
-            let cmd = redis::cmd("SCAN").arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).clone();
+            let cmd =
+                redis::cmd("SCAN").arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).clone();
             let mut reply = Reply::new("scan", self.client.send("scan", cmd, Some(&meta)).await?)?;
             cursor = reply.text()?;
             let mut keys = reply.list()?;
@@ -232,7 +236,7 @@ struct Meta {
     members: i64,
     bodies: i64,
     waiting: i64,
-    topics: HashMap<Topic, Sizes>,
+    topics: BTreeMap<Topic, Sizes>,
 }
 
 #[derive(Default)]
@@ -243,8 +247,13 @@ struct Sizes {
 
 impl Meta {
     fn read(mut fields: Reply) -> Result<Meta, SlotError> {
-        let mut meta =
-            Meta { positions: Positions::default(), members: -1, bodies: -1, waiting: -1, topics: HashMap::new() };
+        let mut meta = Meta {
+            positions: Positions::default(),
+            members: -1,
+            bodies: -1,
+            waiting: -1,
+            topics: BTreeMap::new(),
+        };
         while !fields.is_empty() {
             let (name, value) = (fields.text()?, fields.text()?);
             match name.as_str() {
@@ -256,8 +265,12 @@ impl Meta {
                 "bodies" => meta.bodies = fields.parse(&value)?,
                 "topics" => meta.waiting = fields.parse(&value)?,
                 other => match other.split_at_checked(2) {
-                    Some(("s:", topic)) => meta.topics.entry(topic.into()).or_default().store = fields.parse(&value)?,
-                    Some(("p:", topic)) => meta.topics.entry(topic.into()).or_default().prepare = fields.parse(&value)?,
+                    Some(("s:", topic)) => {
+                        meta.topics.entry(topic.into()).or_default().store = fields.parse(&value)?
+                    }
+                    Some(("p:", topic)) => {
+                        meta.topics.entry(topic.into()).or_default().prepare = fields.parse(&value)?
+                    }
                     _ => return Err(fields.unexpected("field of meta")),
                 },
             }

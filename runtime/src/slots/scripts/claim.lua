@@ -10,7 +10,7 @@
 local refusal = open()
 if refusal then return refusal end
 
-local now = math.min(tonumber(ARGV[arg0 + 1]), now_ms())
+local now = math.min(tonumber(ARGV[arg0 + 1]), started_ms)
 local max_bytes, max_members = tonumber(ARGV[arg0 + 2]), tonumber(ARGV[arg0 + 3])
 local due_limit = tonumber(ARGV[arg0 + 4])
 assert(max_members <= 500, 'too many members')

@@ -16,10 +16,9 @@ local function prepare_key(i) return KEYS[3 + 2 * i] end
 local function topic(i) return ARGV[3 + i] end
 local function text(number) return string.format('%.0f', number) end
 
-local function now_ms()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
+-- Redis TIME: read once, so that an answer tells the very time that was judged by.
+local time = redis.call('TIME')
+local started_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 -- Size of a key by `command`; -1 where it has another type.
 local function size(command, key)
@@ -118,6 +117,6 @@ local function close(more)
   redis.call('HINCRBY', meta_key, 'seq', 1)
   local first = redis.call('ZRANGE', topics_key, 0, 0, 'WITHSCORES')
   return {
-    'OK', redis.call('HGET', meta_key, 'seq'), first[2] or '', text(now_ms()), text(counts.members), text(counts.bytes),
+    'OK', redis.call('HGET', meta_key, 'seq'), first[2] or '', text(started_ms), text(counts.members), text(counts.bytes),
   }
 end

@@ -9,7 +9,7 @@ if refusal then return refusal end
 local delay, n = tonumber(ARGV[arg0 + 1]), tonumber(ARGV[arg0 + 2])
 assert(n <= 500, 'too many members')
 assert(#ARGV == arg0 + 2 + 2 * n, 'arguments do not match members')
-local earliest = delay > 0 and now_ms() + delay or 0
+local earliest = delay > 0 and started_ms + delay or 0
 
 local by_topic = {}
 for k = 0, n - 1 do
