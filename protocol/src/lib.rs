@@ -1,4 +1,6 @@
 //! protocol
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod slot;
 pub mod slot_store;
 pub mod admission;

@@ -15,7 +15,7 @@ pub enum Cause {
     TakeOverFailed,
     /// A script answered FENCED.
     Fenced,
-    /// A script answered ROLLED_BACK.
+    /// A script answered `ROLLED_BACK`.
     RolledBack,
     /// A script answered LOST, or a body could not be read.
     Lost,

@@ -61,7 +61,7 @@ pub enum Action {
     StartCold(Positions),
     /// Commit this record alone on `journal[s]`, main lane. → [`Input::Barrier`]
     CommitBarrier(Box<JournalRecord>),
-    /// Read `journal[s]` read_committed from one offset up to and including another, as far as is convenient. The next
+    /// Read `journal[s]`, committed records only, from one offset up to and including another, as far as is convenient. The next
     /// call goes on where this one ended. → [`Input::Journal`]
     ReadJournal {
         /// First offset wanted.

@@ -110,7 +110,7 @@ impl TakeOver {
                 self.commit_barrier(config, now)
             }
             (Phase::Barrier, Input::Barrier(Ok(offset))) => self.barrier_committed(offset),
-            (Phase::Read, Input::Journal(Ok(chunk))) => self.read(chunk, config, events),
+            (Phase::Read, Input::Journal(Ok(chunk))) => self.read(&chunk, config, events),
             (Phase::Settle { done, next }, Input::Scripted(Ok(state))) => {
                 let (done, next) = (*done, *next);
                 self.state = state;
@@ -218,7 +218,7 @@ impl TakeOver {
         self.go(Phase::Read, Action::ReadJournal { from, to })
     }
 
-    fn read(&mut self, chunk: JournalChunk, config: &SlotConfig, events: &mut Vec<Event>) -> Progress {
+    fn read(&mut self, chunk: &JournalChunk, config: &SlotConfig, events: &mut Vec<Event>) -> Progress {
         let Some(settled) = &mut self.settled else { return Progress::Unexpected };
         if chunk.start > settled.low() && settled.is_empty() {
             *settled = Settled::from(chunk.start);
