@@ -39,7 +39,12 @@ impl Bulk {
 
     fn render(&self, rows: usize) -> String {
         let row = format!("({})", vec!["?"; self.columns.len()].join(","));
-        format!("INSERT INTO {} ({}) VALUES {}", self.table, self.columns.join(", "), vec![row; rows].join(","))
+        format!(
+            "INSERT INTO {} ({}) VALUES {}",
+            self.table,
+            self.columns.join(", "),
+            vec![row; rows].join(",")
+        )
     }
 
     /// The statement for the next rows and how many of `rows` it takes. `bytes` is about what a row weighs,
@@ -55,7 +60,7 @@ impl Bulk {
             .find(|size| *size <= rows.len() && rows[..*size].iter().map(bytes).sum::<usize>() <= MAX_BYTES)
             .unwrap_or(1);
         let call = Call { name: self.name, text: self.text(size), arguments: Ok(MySqlArguments::default()) };
-        (rows[..size].iter().fold(call, |call, row| bind(call, row)), size)
+        (rows[..size].iter().fold(call, bind), size)
     }
 }
 

@@ -72,15 +72,15 @@ pub struct Db {
     version: server::Version,
 }
 
-/// UTC, epoch ms, of the statement's start. UNIX_TIMESTAMP of a DATETIME(3) is an exact decimal.
-pub(super) static NOW: Sql =
-    Sql::hot("db_now", "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)", &[]);
+/// UTC, epoch ms, of the statement's start. `UNIX_TIMESTAMP` of a DATETIME(3) is an exact decimal.
+pub(super) static NOW: Sql = Sql::hot("db_now", "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)", &[]);
 
 impl Db {
     /// Opens the pool and waits for a first connection (at most `acquire_timeout`). Checks neither schema nor settings:
     /// see [`migrate::check`] and [`server::check`].
     pub async fn connect(options: &Options) -> Result<Db, StoreError> {
-        let connect = connect_options(options.url.expose())?.statement_cache_capacity(options.statement_cache);
+        let connect =
+            connect_options(options.url.expose())?.statement_cache_capacity(options.statement_cache);
         let settings = options.clone();
         let pool = MySqlPoolOptions::new()
             .max_connections(options.pool_max)

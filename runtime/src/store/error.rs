@@ -110,13 +110,17 @@ impl StoreError {
     /// What the caller must do.
     pub fn disposition(&self) -> Disposition {
         match self {
-            StoreError::Contended { .. } | StoreError::Duplicate { .. } => Disposition::Retry { after: Duration::ZERO },
+            StoreError::Contended { .. } | StoreError::Duplicate { .. } => {
+                Disposition::Retry { after: Duration::ZERO }
+            }
             StoreError::Unavailable { .. } | StoreError::TimedOut { .. } => {
                 Disposition::Retry { after: Duration::from_millis(100) }
             }
             StoreError::Refused { .. } => Disposition::Poison,
             StoreError::Fenced { .. } => Disposition::Fenced,
-            StoreError::Invariant { .. } | StoreError::World { .. } | StoreError::Other { .. } => Disposition::Fatal,
+            StoreError::Invariant { .. } | StoreError::World { .. } | StoreError::Other { .. } => {
+                Disposition::Fatal
+            }
         }
     }
 
@@ -167,9 +171,10 @@ enum Class {
 
 fn classify(e: &sqlx::Error) -> Class {
     match e {
-        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed | sqlx::Error::BeginFailed => {
-            Class::Unavailable
-        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => Class::Unavailable,
         // sqlx reports a stream cut off in the middle of a packet as a protocol error.
         sqlx::Error::Protocol(_) => Class::Unavailable,
         _ => number(e).map_or(Class::Other, classify_number),

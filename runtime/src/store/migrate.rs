@@ -39,8 +39,11 @@ static DONE: Sql = Sql::cold(
     "UPDATE _sqlx_migrations SET success = TRUE, execution_time = ? WHERE version = ?",
     "init only",
 );
-static LOCK: Sql =
-    Sql::cold("migration_lock", "SELECT CAST(GET_LOCK(CONCAT('duestream-migrate-', LEFT(DATABASE(), 40)), 10) AS SIGNED)", "init only");
+static LOCK: Sql = Sql::cold(
+    "migration_lock",
+    "SELECT CAST(GET_LOCK(CONCAT('duestream-migrate-', LEFT(DATABASE(), 40)), 10) AS SIGNED)",
+    "init only",
+);
 static UNLOCK: Sql = Sql::cold(
     "migration_unlock",
     "SELECT CAST(RELEASE_LOCK(CONCAT('duestream-migrate-', LEFT(DATABASE(), 40))) AS SIGNED)",
@@ -103,7 +106,9 @@ pub async fn check(session: &mut Session) -> Result<(), StoreError> {
 /// was cut off is run again: each is one statement that may be run twice.
 pub async fn run(session: &mut Session) -> Result<Vec<String>, StoreError> {
     if session.one::<(Option<i64>,)>(LOCK.call()).await?.0 != Some(1) {
-        return Err(StoreError::World { what: "another `duectl init` is running the migrations: try again".into() });
+        return Err(StoreError::World {
+            what: "another `duectl init` is running the migrations: try again".into(),
+        });
     }
     let outcome = run_locked(session).await;
     let unlocked = session.one::<(Option<i64>,)>(UNLOCK.call()).await;
@@ -122,7 +127,8 @@ async fn run_locked(session: &mut Session) -> Result<Vec<String>, StoreError> {
     let mut ran = Vec::new();
     for migration in MIGRATOR.iter().filter(|m| !applied.get(&m.version).is_some_and(|a| a.success)) {
         let began = std::time::Instant::now();
-        let started = STARTED.bind(migration.version).bind(&*migration.description).bind(&*migration.checksum);
+        let started =
+            STARTED.bind(migration.version).bind(&*migration.description).bind(&*migration.checksum);
         session.run(started).await?;
         session.plain("migration", migration.sql.clone()).await?;
         let took = i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX);
@@ -137,7 +143,10 @@ async fn applied(session: &mut Session) -> Result<BTreeMap<i64, Applied>, StoreE
         return Ok(BTreeMap::new());
     }
     let rows = session.all::<(i64, i64, Vec<u8>)>(APPLIED.call()).await?;
-    Ok(rows.into_iter().map(|(version, success, checksum)| (version, Applied { success: success != 0, checksum })).collect())
+    Ok(rows
+        .into_iter()
+        .map(|(version, success, checksum)| (version, Applied { success: success != 0, checksum }))
+        .collect())
 }
 
 fn compare<'m>(known: impl Iterator<Item = &'m Migration>, applied: &BTreeMap<i64, Applied>) -> Difference {

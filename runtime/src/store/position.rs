@@ -152,16 +152,30 @@ pub async fn fences(session: &mut Session, journal: SourceId) -> Result<Fences, 
 }
 
 /// Makes the position of a partition, `next` = `confirmed` = `start`; leaves one that is there as it is.
-pub async fn create(session: &mut Session, source: SourceId, partition: i32, start: i64) -> Result<(), StoreError> {
+pub async fn create(
+    session: &mut Session,
+    source: SourceId,
+    partition: i32,
+    start: i64,
+) -> Result<(), StoreError> {
     session.run(INSERT.bind(source.0).bind(partition).bind(start).bind(start)).await?;
     Ok(())
 }
 
 /// Compare-and-set of `next` from `from` to `to`, in the transaction of the rows that the records between made.
 /// `Fenced`: another owner applied them; roll back, read the positions, seek.
-pub async fn advance(tx: &mut Tx, source: SourceId, partition: i32, from: i64, to: i64) -> Result<(), StoreError> {
+pub async fn advance(
+    tx: &mut Tx,
+    source: SourceId,
+    partition: i32,
+    from: i64,
+    to: i64,
+) -> Result<(), StoreError> {
     if to < from {
-        return Err(StoreError::Invariant { op: ADVANCE.name, what: format!("next would fall from {from} to {to}") });
+        return Err(StoreError::Invariant {
+            op: ADVANCE.name,
+            what: format!("next would fall from {from} to {to}"),
+        });
     }
     match tx.run(ADVANCE.bind(to).bind(source.0).bind(partition).bind(from)).await? {
         1 => Ok(()),
@@ -178,7 +192,12 @@ pub async fn advance(tx: &mut Tx, source: SourceId, partition: i32, from: i64, t
 }
 
 /// Moves `confirmed` up to `to`; never back, never beyond `next`.
-pub async fn confirm(session: &mut Session, source: SourceId, partition: i32, to: i64) -> Result<(), StoreError> {
+pub async fn confirm(
+    session: &mut Session,
+    source: SourceId,
+    partition: i32,
+    to: i64,
+) -> Result<(), StoreError> {
     match session.run(CONFIRM.bind(to).bind(source.0).bind(partition).bind(to)).await? {
         1 => Ok(()),
         _ => Err(StoreError::Invariant {
@@ -189,8 +208,14 @@ pub async fn confirm(session: &mut Session, source: SourceId, partition: i32, to
 }
 
 /// Notes what a journal record says, in the transaction that applies it. `hb_at` only grows.
-pub async fn heartbeat(tx: &mut Tx, journal: SourceId, slot: Slot, beat: &Heartbeat) -> Result<(), StoreError> {
-    let call = HEARTBEAT.bind(beat.hb_at).bind(beat.hb_at).bind(beat.backlog).bind(beat.credit).bind(beat.cold_upto);
+pub async fn heartbeat(
+    tx: &mut Tx,
+    journal: SourceId,
+    slot: Slot,
+    beat: &Heartbeat,
+) -> Result<(), StoreError> {
+    let call =
+        HEARTBEAT.bind(beat.hb_at).bind(beat.hb_at).bind(beat.backlog).bind(beat.credit).bind(beat.cold_upto);
     matched_one(HEARTBEAT.name, tx.run(call.bind(journal.0).bind(slot.0)).await?, journal)
 }
 
@@ -201,7 +226,12 @@ pub async fn tick(tx: &mut Tx, acks: SourceId, partition: i32, hb_at: i64) -> Re
 }
 
 /// The rows up to `cold_upto` were emitted again: forget it, unless a later cold take-over moved it on.
-pub async fn warmed(session: &mut Session, journal: SourceId, slot: Slot, cold_upto: i64) -> Result<(), StoreError> {
+pub async fn warmed(
+    session: &mut Session,
+    journal: SourceId,
+    slot: Slot,
+    cold_upto: i64,
+) -> Result<(), StoreError> {
     session.run(WARMED.bind(journal.0).bind(slot.0).bind(cold_upto)).await?;
     Ok(())
 }
@@ -210,7 +240,10 @@ fn matched_one(op: &'static str, matched: u64, source: SourceId) -> Result<(), S
     if matched == 1 {
         return Ok(());
     }
-    Err(StoreError::Invariant { op, what: format!("source {} has no such position: run `duectl init`", source.0) })
+    Err(StoreError::Invariant {
+        op,
+        what: format!("source {} has no such position: run `duectl init`", source.0),
+    })
 }
 
 /// Offsets are below 2^42 (they are packed into row ids), so the sign bit is never reached.
@@ -218,4 +251,5 @@ fn offset(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-pub(super) const QUERIES: &[&Sql] = &[&READ, &READ_ALL, &INSERT, &ADVANCE, &CONFIRM, &HEARTBEAT, &TICK, &WARMED];
+pub(super) const QUERIES: &[&Sql] =
+    &[&READ, &READ_ALL, &INSERT, &ADVANCE, &CONFIRM, &HEARTBEAT, &TICK, &WARMED];

@@ -1,7 +1,10 @@
 //! Every statement of the store. A new one that is not listed here fails a test; one that is listed and hot fails the
 //! plan tests (`runtime/tests/it/plans.rs`) until its plan has been looked at and kept.
 
-use super::{Bulk, Sql, apply, change, db, lookup, migrate, position, purge, reemit, route, scan, server, setting, shard, source, tasks};
+use super::{
+    Bulk, Sql, apply, change, db, lookup, migrate, position, purge, reemit, route, scan, server, setting,
+    shard, source, tasks,
+};
 
 /// All statements, by file. A file of statements adds its `QUERIES` here.
 pub const ALL: &[&[&Sql]] = &[
@@ -42,7 +45,12 @@ mod tests {
         for sql in all() {
             assert!(names.insert(sql.name), "{} stands twice", sql.name);
             if !matches!(sql.plan, Plan::Cold(_)) {
-                assert_eq!(sql.text.matches('?').count(), sql.example.len(), "{}: one example value per `?`", sql.name);
+                assert_eq!(
+                    sql.text.matches('?').count(),
+                    sql.example.len(),
+                    "{}: one example value per `?`",
+                    sql.name
+                );
             }
         }
         for bulk in BULKS.iter().flat_map(|file| file.iter()) {
@@ -74,7 +82,10 @@ mod tests {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let text = text.split("#[cfg(test)]").next().unwrap();
                     let is_one = |l: &&str| {
-                        l.trim_start().trim_start_matches("pub ").trim_start_matches("pub(super) ").starts_with("static ")
+                        l.trim_start()
+                            .trim_start_matches("pub ")
+                            .trim_start_matches("pub(super) ")
+                            .starts_with("static ")
                             && (l.contains(": Sql =") || l.contains(": Bulk ="))
                     };
                     declared += text.lines().filter(is_one).count();
@@ -82,6 +93,10 @@ mod tests {
             }
         }
         let bulks: usize = BULKS.iter().map(|file| file.len()).sum();
-        assert_eq!(declared, all().count() + bulks, "a file's QUERIES or BULKS lacks one, or queries.rs lacks a file");
+        assert_eq!(
+            declared,
+            all().count() + bulks,
+            "a file's QUERIES or BULKS lacks one, or queries.rs lacks a file"
+        );
     }
 }

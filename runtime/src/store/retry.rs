@@ -85,7 +85,11 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_cap_and_are_jittered() {
-        let backoff = Backoff { first: Duration::from_millis(10), cap: Duration::from_millis(70), ..Backoff::default() };
+        let backoff = Backoff {
+            first: Duration::from_millis(10),
+            cap: Duration::from_millis(70),
+            ..Backoff::default()
+        };
         let pause = |tries, unit| backoff.pause(tries, Duration::ZERO, unit);
         assert_eq!(pause(1, 0.0), Duration::from_millis(5));
         assert_eq!(pause(3, 0.0), Duration::from_millis(20));
@@ -120,6 +124,9 @@ mod tests {
     #[tokio::test]
     async fn a_retry_ends_when_its_time_is_over() {
         let over = Backoff { give_up_after: Some(Duration::ZERO), ..Backoff::default() };
-        assert!(matches!(retry(&over, || async { Err::<(), _>(contended()) }).await, Err(StoreError::Contended { .. })));
+        assert!(matches!(
+            retry(&over, || async { Err::<(), _>(contended()) }).await,
+            Err(StoreError::Contended { .. })
+        ));
     }
 }

@@ -27,14 +27,29 @@ pub struct RouteRow {
 /// The whole table, by shard and due time.
 pub async fn all(session: &mut Session) -> Result<Vec<RouteRow>, StoreError> {
     let rows = session.all::<(u16, i64, u16)>(ALL.call()).await?;
-    Ok(rows.into_iter().map(|(shard, from_due_at, slot)| RouteRow { shard: Shard(shard), from_due_at, slot: Slot(slot) }).collect())
+    Ok(rows
+        .into_iter()
+        .map(|(shard, from_due_at, slot)| RouteRow { shard: Shard(shard), from_due_at, slot: Slot(slot) })
+        .collect())
 }
 
 /// First entries: every shard below `shards` that has none goes to `slot(shard)`, from the beginning of time.
-pub async fn create(session: &mut Session, shards: u16, slot: impl Fn(Shard) -> Slot) -> Result<(), StoreError> {
-    let present: std::collections::BTreeSet<Shard> = all(session).await?.into_iter().map(|r| r.shard).collect();
+pub async fn create(
+    session: &mut Session,
+    shards: u16,
+    slot: impl Fn(Shard) -> Slot,
+) -> Result<(), StoreError> {
+    let present: std::collections::BTreeSet<Shard> =
+        all(session).await?.into_iter().map(|r| r.shard).collect();
     let missing: Vec<Shard> = (0..shards).map(Shard).filter(|s| !present.contains(s)).collect();
-    session.insert(&INSERT, &missing, |_| 16, |call, shard| call.bind(shard.0).bind(i64::MIN).bind(slot(*shard).0)).await
+    session
+        .insert(
+            &INSERT,
+            &missing,
+            |_| 16,
+            |call, shard| call.bind(shard.0).bind(i64::MIN).bind(slot(*shard).0),
+        )
+        .await
 }
 
 pub(super) const QUERIES: &[&Sql] = &[&ALL];

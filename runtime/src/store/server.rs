@@ -29,7 +29,8 @@ pub struct Version {
 impl Version {
     /// Reads such as `10.11.19-MariaDB-0+deb12u1` or `9.7.4-2`.
     pub fn parse(text: &str) -> Version {
-        let family = if text.to_ascii_lowercase().contains("mariadb") { Family::MariaDb } else { Family::MySql };
+        let family =
+            if text.to_ascii_lowercase().contains("mariadb") { Family::MariaDb } else { Family::MySql };
         // Behind a replication-compatible prefix some MariaDB servers say 5.5.5-10.x.
         let numbers = text.strip_prefix("5.5.5-").unwrap_or(text);
         let mut parts = numbers.split(['.', '-']).map_while(|part| part.parse().ok());
@@ -37,7 +38,7 @@ impl Version {
         Version { family, number, text: text.to_owned() }
     }
 
-    /// Whether the JSON_TABLE joins and the plans of this release were tested on something this old.
+    /// Whether the `JSON_TABLE` joins and the plans of this release were tested on something this old.
     pub fn is_supported(&self) -> bool {
         match self.family {
             Family::MariaDb => self.number >= (10, 11),
@@ -87,7 +88,10 @@ fn warnings(version: &Version, variables: &BTreeMap<String, String>) -> Vec<Stri
             out.push(text);
         }
     };
-    warn(!version.is_supported(), format!("{version} is older than MariaDB 10.11 or MySQL 8.4: not tested; upgrade it"));
+    warn(
+        !version.is_supported(),
+        format!("{version} is older than MariaDB 10.11 or MySQL 8.4: not tested; upgrade it"),
+    );
     warn(
         is("innodb_flush_log_at_trx_commit") != "1",
         "innodb_flush_log_at_trx_commit is not 1: a power loss forgets accepted tasks; set it to 1".into(),
@@ -134,7 +138,11 @@ mod tests {
             ("8.0.36", Family::MySql, (8, 0), false),
         ] {
             let version = Version::parse(text);
-            assert_eq!((version.family, version.number, version.is_supported()), (family, number, supported), "{text}");
+            assert_eq!(
+                (version.family, version.number, version.is_supported()),
+                (family, number, supported),
+                "{text}"
+            );
         }
     }
 

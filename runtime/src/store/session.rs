@@ -43,7 +43,11 @@ impl Session {
 
     /// Rows of a query up to and including the one that `full` says yes to, and whether there were more. What the server
     /// sends beyond it is thrown away row by row: memory is bounded by what is kept.
-    pub async fn some<O>(&mut self, call: Call, mut full: impl FnMut(&O) -> bool) -> Result<(Vec<O>, bool), StoreError>
+    pub async fn some<O>(
+        &mut self,
+        call: Call,
+        mut full: impl FnMut(&O) -> bool,
+    ) -> Result<(Vec<O>, bool), StoreError>
     where
         O: for<'r> FromRow<'r, MySqlRow> + Send + Unpin,
     {
@@ -83,7 +87,7 @@ impl Session {
         self.timed(name, async |c| sqlx::query_as_with(text, arguments).fetch_one(c).await).await
     }
 
-    /// Runs a statement. Answers the rows that its WHERE *matched* (sqlx asks for FOUND_ROWS): right for a
+    /// Runs a statement. Answers the rows that its WHERE *matched* (sqlx asks for `FOUND_ROWS`): right for a
     /// compare-and-set, useless for telling whether an upsert inserted.
     pub async fn run(&mut self, call: Call) -> Result<u64, StoreError> {
         let (name, text, arguments) = call.into_parts()?;
@@ -121,7 +125,8 @@ impl Session {
         statement: impl AsyncFnOnce(&mut MySqlConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
         let began = Instant::now();
-        let connection = self.connection.as_deref_mut().expect("a session has its connection until it is dropped");
+        let connection =
+            self.connection.as_deref_mut().expect("a session has its connection until it is dropped");
         let limit = self.limit;
         // Should this future be dropped half way, the answer is still under way: the connection must not be used again.
         let spoilt_before = std::mem::replace(&mut self.spoilt, true);

@@ -5,11 +5,18 @@ use super::session::Session;
 use super::sql::Sql;
 use std::collections::BTreeMap;
 
-static ALL: Sql = Sql::cold("setting_all", "SELECT name, value FROM setting ORDER BY name", "a few rows, at start");
-static PUT: Sql =
-    Sql::cold("setting_put", "INSERT INTO setting (name, value) VALUES (?, ?) ON DUPLICATE KEY UPDATE name = name", "init only");
-static SET: Sql =
-    Sql::cold("setting_set", "INSERT INTO setting (name, value) VALUES (?, ?) ON DUPLICATE KEY UPDATE value = VALUES(value)", "init only");
+static ALL: Sql =
+    Sql::cold("setting_all", "SELECT name, value FROM setting ORDER BY name", "a few rows, at start");
+static PUT: Sql = Sql::cold(
+    "setting_put",
+    "INSERT INTO setting (name, value) VALUES (?, ?) ON DUPLICATE KEY UPDATE name = name",
+    "init only",
+);
+static SET: Sql = Sql::cold(
+    "setting_set",
+    "INSERT INTO setting (name, value) VALUES (?, ?) ON DUPLICATE KEY UPDATE value = VALUES(value)",
+    "init only",
+);
 
 /// Number of shards, a power of two.
 pub const SHARDS: &str = "shards";

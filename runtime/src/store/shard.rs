@@ -122,7 +122,11 @@ fn keys(shards: &BTreeSet<Shard>) -> String {
     .into_text()
 }
 
-fn complete(op: &'static str, mut rows: Vec<ShardRow>, shards: &BTreeSet<Shard>) -> Result<Vec<ShardRow>, StoreError> {
+fn complete(
+    op: &'static str,
+    mut rows: Vec<ShardRow>,
+    shards: &BTreeSet<Shard>,
+) -> Result<Vec<ShardRow>, StoreError> {
     if rows.len() != shards.len() {
         let what = format!("{} of {} shards have a row: run `duectl init`", rows.len(), shards.len());
         return Err(StoreError::Invariant { op, what });

@@ -10,11 +10,18 @@ static FIND: Sql = Sql::hot(
     "SELECT source FROM source WHERE topic = ? AND topic_uuid = ?",
     &[Bind::B(b"duestream.tasks"), Bind::B(&[7; 16])],
 );
-static ALL: Sql =
-    Sql::cold("source_all", "SELECT source, topic, topic_uuid FROM source ORDER BY source", "a few rows, at start");
-static NEXT: Sql =
-    Sql::cold("source_next", "SELECT CAST(COALESCE(MAX(source) + 1, 0) AS SIGNED) FROM source", "a few rows, at start");
-static INSERT: Sql = Sql::cold("source_insert", "INSERT INTO source (source, topic, topic_uuid) VALUES (?, ?, ?)", "at start");
+static ALL: Sql = Sql::cold(
+    "source_all",
+    "SELECT source, topic, topic_uuid FROM source ORDER BY source",
+    "a few rows, at start",
+);
+static NEXT: Sql = Sql::cold(
+    "source_next",
+    "SELECT CAST(COALESCE(MAX(source) + 1, 0) AS SIGNED) FROM source",
+    "a few rows, at start",
+);
+static INSERT: Sql =
+    Sql::cold("source_insert", "INSERT INTO source (source, topic, topic_uuid) VALUES (?, ?, ?)", "at start");
 
 /// A topic under its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +36,23 @@ pub struct Source {
 
 /// The number of a topic, given now if it has none. A re-created topic (same name, another id) gets a new number, so
 /// that row ids never collide; numbers are never given again.
-pub async fn register(session: &mut Session, topic: &str, topic_uuid: [u8; 16]) -> Result<SourceId, StoreError> {
+pub async fn register(
+    session: &mut Session,
+    topic: &str,
+    topic_uuid: [u8; 16],
+) -> Result<SourceId, StoreError> {
     loop {
         if let Some(found) = find(session, topic, topic_uuid).await? {
             return Ok(found);
         }
         let (next,) = session.one::<(i64,)>(NEXT.call()).await?;
-        let number = u16::try_from(next).ok().filter(|n| *n <= RowId::MAX_SOURCE).ok_or_else(|| StoreError::World {
-            what: format!("all {} source numbers are given away: table source is full", RowId::MAX_SOURCE + 1),
+        let number = u16::try_from(next).ok().filter(|n| *n <= RowId::MAX_SOURCE).ok_or_else(|| {
+            StoreError::World {
+                what: format!(
+                    "all {} source numbers are given away: table source is full",
+                    RowId::MAX_SOURCE + 1
+                ),
+            }
         })?;
         let inserted = session.run(INSERT.bind(number).bind(topic.as_bytes()).bind(&topic_uuid[..])).await;
         match inserted {
@@ -49,7 +65,11 @@ pub async fn register(session: &mut Session, topic: &str, topic_uuid: [u8; 16]) 
 }
 
 /// The number of a topic, if it has one.
-pub async fn find(session: &mut Session, topic: &str, topic_uuid: [u8; 16]) -> Result<Option<SourceId>, StoreError> {
+pub async fn find(
+    session: &mut Session,
+    topic: &str,
+    topic_uuid: [u8; 16],
+) -> Result<Option<SourceId>, StoreError> {
     let row = session.maybe::<(u16,)>(FIND.bind(topic.as_bytes()).bind(&topic_uuid[..])).await?;
     Ok(row.map(|(number,)| SourceId(number)))
 }

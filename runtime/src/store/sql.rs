@@ -21,7 +21,7 @@ pub struct Sql {
 /// What the plan tests demand of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// Run per batch, page or row: reads stored tables by key only, joins by eq_ref, sorts nothing. Held by snapshot.
+    /// Run per batch, page or row: reads stored tables by key only, joins by `eq_ref`, sorts nothing. Held by snapshot.
     Hot,
     /// Reads a range of a key that is meant to be read, such as a page. As hot, but a range (and nothing wider) is right.
     Range,
@@ -91,7 +91,8 @@ impl Call {
     }
     pub(super) fn into_parts(self) -> Result<(&'static str, &'static str, MySqlArguments), StoreError> {
         let Call { name, text, arguments } = self;
-        let arguments = arguments.map_err(|e| StoreError::Other { op: name, source: sqlx::Error::Encode(e) })?;
+        let arguments =
+            arguments.map_err(|e| StoreError::Other { op: name, source: sqlx::Error::Encode(e) })?;
         Ok((name, text, arguments))
     }
 }

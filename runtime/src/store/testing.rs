@@ -10,7 +10,6 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Name of the environment variable that names the server.
 pub const SERVER: &str = "MYSQL_URL";
@@ -115,7 +114,7 @@ fn run_on(server_url: &str) -> Result<Run, StoreError> {
     if let Some(run) = runs.get(server_url) {
         return Ok(run.clone());
     }
-    let started_at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis());
+    let started_at = crate::clock::now_ms();
     let name = format!("{PREFIX}{}_{started_at}", std::process::id());
     let (tx, rx) = mpsc::channel();
     let url = server_url.to_owned();
@@ -123,7 +122,8 @@ fn run_on(server_url: &str) -> Result<Run, StoreError> {
         block_on(async {
             let set_up = async {
                 let mut admin = connect_options(&url)?.connect().await.map_err(failed)?;
-                execute(&mut admin, format!("SET SESSION wait_timeout = 86400; DO GET_LOCK('{name}', 0)")).await?;
+                execute(&mut admin, format!("SET SESSION wait_timeout = 86400; DO GET_LOCK('{name}', 0)"))
+                    .await?;
                 sweep(&mut admin).await?;
                 let copy = template(&mut admin, &url, &name).await?;
                 Ok((admin, Run { name, copy }))
@@ -152,10 +152,16 @@ async fn sweep(admin: &mut MySqlConnection) -> Result<(), StoreError> {
     for (name,) in names {
         let name = String::from_utf8_lossy(&name).into_owned();
         let Some((run, _)) = name.rsplit_once('_') else { continue };
-        let free: (i64,) =
-            sqlx::query_as("SELECT CAST(IS_FREE_LOCK(?) AS SIGNED)").bind(run).fetch_one(&mut *admin).await.map_err(failed)?;
-        if free.0 == 1 {
-            execute(admin, format!("DROP DATABASE IF EXISTS `{name}`")).await?;
+        let free: (i64,) = sqlx::query_as("SELECT CAST(IS_FREE_LOCK(?) AS SIGNED)")
+            .bind(run)
+            .fetch_one(&mut *admin)
+            .await
+            .map_err(failed)?;
+        if free.0 == 1
+            && let Err(e) = execute(admin, format!("DROP DATABASE IF EXISTS `{name}`")).await
+        {
+            // Another run sweeps too, or it is in use by hand.
+            eprintln!("{name} stays: {e}");
         }
     }
     Ok(())
@@ -169,7 +175,8 @@ async fn template(admin: &mut MySqlConnection, url: &str, run: &str) -> Result<S
     db.migrate().await?;
     db.close().await;
     let tables = "SELECT CAST(table_name AS BINARY) FROM information_schema.tables WHERE table_schema = ?";
-    let tables: Vec<(Vec<u8>,)> = sqlx::query_as(tables).bind(&name).fetch_all(&mut *admin).await.map_err(failed)?;
+    let tables: Vec<(Vec<u8>,)> =
+        sqlx::query_as(tables).bind(&name).fetch_all(&mut *admin).await.map_err(failed)?;
     let mut copy = "CREATE DATABASE `{}` CHARACTER SET utf8mb4;".to_owned();
     for (table,) in tables {
         let table = String::from_utf8_lossy(&table);

@@ -34,7 +34,9 @@ async fn statements_read_no_more_rows_than_they_answer_deep_inside_a_herd() {
 #[tokio::test]
 async fn the_same_holds_on_a_real_mysql() {
     let Ok(url) = std::env::var(REAL_MYSQL) else {
-        eprintln!("skipped: {REAL_MYSQL} names no server whose SELECT VERSION() is MySQL (docs/MYSQL.md says how to get one)");
+        eprintln!(
+            "skipped: {REAL_MYSQL} names no server whose SELECT VERSION() is MySQL (docs/MYSQL.md says how to get one)"
+        );
         return;
     };
     let mut world = World::on(&url).await;
@@ -90,7 +92,8 @@ impl World {
              DROP TABLE numbers"
         );
         raw.execute(sqlx::raw_sql(AssertSqlSafe(text))).await.unwrap();
-        let analyze = "ANALYZE TABLE task, pending, running, reemit, `change`, shard, route, source, stream_position";
+        let analyze =
+            "ANALYZE TABLE task, pending, running, reemit, `change`, shard, route, source, stream_position";
         sqlx::raw_sql(analyze).fetch_all(&mut raw).await.unwrap();
         if test.db.version().family == Family::MySql {
             raw.execute("SET explain_format = 'TRADITIONAL'").await.unwrap();
@@ -150,7 +153,10 @@ impl Step {
             if self.extra.contains("temporary") {
                 faults.push(format!("copies {} into a temporary table", self.table));
             }
-            if text.contains("JSON_TABLE") && ["task", "t", "pending", "p", "s"].contains(&self.table.as_str()) && self.access != "eq_ref" {
+            if text.contains("JSON_TABLE")
+                && ["task", "t", "pending", "p", "s"].contains(&self.table.as_str())
+                && self.access != "eq_ref"
+            {
                 faults.push(format!("joins {} by {}, not eq_ref", self.table, self.access));
             }
         }
@@ -177,7 +183,9 @@ async fn check_plans(world: &World) {
             let joined_by = joined_by.replace(&format!("{}.", world.test.name), "");
             let line = format!("  {select_type} {table}: {access} {key} ({joined_by}) {extra}");
             writeln!(plans, "{}", line.trim_end()).unwrap();
-            faults.extend(step.faults(sql.plan, sql.text).into_iter().map(|fault| format!("{} {fault}", sql.name)));
+            faults.extend(
+                step.faults(sql.plan, sql.text).into_iter().map(|fault| format!("{} {fault}", sql.name)),
+            );
         }
     }
     assert!(faults.is_empty(), "on {version}:\n{}\n\n{plans}", faults.join("\n"));
@@ -201,7 +209,8 @@ async fn check_reads(world: &mut World) {
     }
     // Pages at the start, in the middle and at the end of a herd that is due in one instant.
     for (name, pages_read) in [("scan_page", PAGE_ROWS), ("reemit_stalled", PAGE_ROWS)] {
-        let sql = queries::all().find(|sql| sql.name == name).unwrap_or_else(|| panic!("no statement {name}"));
+        let sql =
+            queries::all().find(|sql| sql.name == name).unwrap_or_else(|| panic!("no statement {name}"));
         for after in [0, 100_000, 100_000 + HERD / 2, 100_000 + HERD - 100] {
             let (at, upto) = (Bind::I(HERD_AT), Bind::I(HERD_AT + 10_000));
             let binds = [Bind::U(1), at, Bind::U(after), at, upto, Bind::U(PAGE_ROWS)];
@@ -235,10 +244,13 @@ async fn rows_read(raw: &mut MySqlConnection, sql: &Sql, binds: &[Bind]) -> Read
     raw.execute("START TRANSACTION").await.unwrap();
     let ran = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&mut *raw).await;
     ran.unwrap_or_else(|e| panic!("{}: {e}", sql.name));
-    let status = sqlx::raw_sql("SHOW SESSION STATUS LIKE 'Handler_read_%'").fetch_all(&mut *raw).await.unwrap();
+    let status =
+        sqlx::raw_sql("SHOW SESSION STATUS LIKE 'Handler_read_%'").fetch_all(&mut *raw).await.unwrap();
     raw.execute("ROLLBACK").await.unwrap();
-    let status: BTreeMap<String, u64> =
-        status.iter().map(|row| (row.get::<String, _>(0), row.get::<String, _>(1).parse().unwrap())).collect();
+    let status: BTreeMap<String, u64> = status
+        .iter()
+        .map(|row| (row.get::<String, _>(0), row.get::<String, _>(1).parse().unwrap()))
+        .collect();
     Reads {
         next: status["Handler_read_next"] + status["Handler_read_prev"],
         scanned: status["Handler_read_rnd_next"] + status["Handler_read_rnd"],

@@ -25,11 +25,10 @@ async fn a_topic_keeps_its_number_and_a_created_again_topic_gets_a_new_one() {
     assert_eq!(source::register(&mut session, "tasks", [1; 16]).await.unwrap(), first);
     assert_eq!(source::find(&mut session, "tasks", [3; 16]).await.unwrap(), None);
     let all = source::all(&mut session).await.unwrap();
-    assert_eq!(all.iter().map(|s| (s.id.0, s.topic.as_str(), s.topic_uuid[0])).collect::<Vec<_>>(), [
-        (0, "tasks", 1),
-        (1, "journal", 1),
-        (2, "tasks", 2)
-    ]);
+    assert_eq!(
+        all.iter().map(|s| (s.id.0, s.topic.as_str(), s.topic_uuid[0])).collect::<Vec<_>>(),
+        [(0, "tasks", 1), (1, "journal", 1), (2, "tasks", 2)]
+    );
 }
 
 #[tokio::test]
@@ -128,10 +127,10 @@ async fn heartbeats_are_kept_beside_the_fences_and_their_time_only_grows() {
 
     let rows = position::read_all(&mut session, SOURCE).await.unwrap();
     let told = |p: &position::StreamPosition| (p.partition, p.hb_at, p.backlog, p.credit, p.cold_upto);
-    assert_eq!(rows.iter().map(told).collect::<Vec<_>>(), [
-        (0, Some(70), None, None, None),
-        (1, Some(100), Some(3), Some(9), Some(500))
-    ]);
+    assert_eq!(
+        rows.iter().map(told).collect::<Vec<_>>(),
+        [(0, Some(70), None, None, None), (1, Some(100), Some(3), Some(9), Some(500))]
+    );
     // A later cold take-over moved it on: what was emitted up to 400 says nothing of it.
     position::warmed(&mut session, SOURCE, Slot(1), 400).await.unwrap();
     assert_eq!(position::read(&mut session, SOURCE, 1).await.unwrap().unwrap().cold_upto, Some(500));
@@ -207,7 +206,10 @@ async fn routes_and_settings_are_written_once() {
     route::create(&mut session, 4, |_| Slot(7)).await.unwrap();
     let rows = route::all(&mut session).await.unwrap();
     assert!(rows.iter().all(|row| row.from_due_at == i64::MIN));
-    assert_eq!(rows.iter().map(|row| (row.shard.0, row.slot.0)).collect::<Vec<_>>(), [(0, 0), (1, 1), (2, 7), (3, 7)]);
+    assert_eq!(
+        rows.iter().map(|row| (row.shard.0, row.slot.0)).collect::<Vec<_>>(),
+        [(0, 0), (1, 1), (2, 7), (3, 7)]
+    );
 
     setting::put_if_absent(&mut session, setting::SHARDS, "64").await.unwrap();
     setting::put_if_absent(&mut session, setting::SHARDS, "128").await.unwrap();
@@ -244,17 +246,43 @@ async fn numbers_and_bytes_come_through_json_table_exactly() {
     assert_eq!(rows, given.map(|(id, at, bytes)| (id, at, bytes, None)));
 }
 
-static BULK: Bulk = Bulk::insert("test_bulk", "pending", &[
-    "shard", "due_at", "id", "gen", "attempt", "failures", "stalls", "task_id", "callback_topic", "options", "history", "body",
-]);
+static BULK: Bulk = Bulk::insert(
+    "test_bulk",
+    "pending",
+    &[
+        "shard",
+        "due_at",
+        "id",
+        "gen",
+        "attempt",
+        "failures",
+        "stalls",
+        "task_id",
+        "callback_topic",
+        "options",
+        "history",
+        "body",
+    ],
+);
 
 #[tokio::test]
 async fn bulk_inserts_store_every_row_whatever_their_number_and_size() {
     let test = TestDb::fresh().await;
     let mut tx = test.db.begin("test").await.unwrap();
-    let rows: Vec<(u64, usize)> = (0..611).map(|n| (n, 10)).chain([(1000, 900 << 10), (1001, 900 << 10)]).collect();
+    let rows: Vec<(u64, usize)> =
+        (0..611).map(|n| (n, 10)).chain([(1000, 900 << 10), (1001, 900 << 10)]).collect();
     let bind = |call: runtime::store::Call, (id, size): &(u64, usize)| {
-        call.bind(1u16).bind(5i64).bind(*id).bind(1u32).bind(1u16).bind(0u16).bind(0u16).bind("t").bind("c").bind("").bind("")
+        call.bind(1u16)
+            .bind(5i64)
+            .bind(*id)
+            .bind(1u32)
+            .bind(1u16)
+            .bind(0u16)
+            .bind(0u16)
+            .bind("t")
+            .bind("c")
+            .bind("")
+            .bind("")
             .bind(vec![b'b'; *size])
     };
     tx.insert(&BULK, &rows, |(_, size)| *size, bind).await.unwrap();

@@ -42,7 +42,8 @@ async fn drop_database(name: &str) {
 #[tokio::test]
 async fn a_migration_that_was_cut_off_is_run_again() {
     let test = TestDb::fresh().await;
-    run(&test.db, sql!("test_cut_off", "UPDATE _sqlx_migrations SET success = FALSE WHERE version = 4")).await;
+    run(&test.db, sql!("test_cut_off", "UPDATE _sqlx_migrations SET success = FALSE WHERE version = 4"))
+        .await;
     run(&test.db, sql!("test_cut_off_drop", "DROP TABLE reemit")).await;
     let complaint = check(&test.db).await.unwrap_err();
     assert!(complaint.contains("0004 reemit"), "{complaint}");
@@ -64,7 +65,8 @@ async fn a_newer_and_an_altered_schema_are_refused_by_start_and_by_init() {
     assert!(test.db.migrate().await.is_err());
 
     run(&test.db, sql!("test_altered", "DELETE FROM _sqlx_migrations WHERE version = 9999")).await;
-    run(&test.db, sql!("test_altered_2", "UPDATE _sqlx_migrations SET checksum = 'x' WHERE version = 2")).await;
+    run(&test.db, sql!("test_altered_2", "UPDATE _sqlx_migrations SET checksum = 'x' WHERE version = 2"))
+        .await;
     let complaint = check(&test.db).await.unwrap_err();
     assert!(complaint.contains("0002 pending was run with another text"), "{complaint}");
 }

@@ -72,7 +72,8 @@ async fn a_dropped_transaction_is_rolled_back_and_its_locks_are_free_at_once() {
     drop(tx);
     let began = Instant::now();
     let mut other = test.db.begin("test").await.unwrap();
-    let rows: Vec<(Vec<u8>,)> = other.all(sql!("test_read", "SELECT value FROM setting FOR UPDATE").call()).await.unwrap();
+    let rows: Vec<(Vec<u8>,)> =
+        other.all(sql!("test_read", "SELECT value FROM setting FOR UPDATE").call()).await.unwrap();
     assert_eq!(rows, [(b"1".to_vec(),)]);
     assert!(began.elapsed() < Duration::from_secs(3));
     other.commit().await.unwrap();
@@ -176,7 +177,9 @@ async fn a_duplicate_key_is_told_apart_and_leaves_the_transaction_usable() {
     let insert = sql!("test_insert", "INSERT INTO setting (name, value) VALUES ('a', 'x')");
     let e = tx.run(insert.call()).await.unwrap_err();
     assert!(matches!(e, StoreError::Duplicate { .. }), "{e}");
-    tx.run(sql!("test_insert_b", "INSERT INTO setting (name, value) VALUES ('b', 'x')").call()).await.unwrap();
+    tx.run(sql!("test_insert_b", "INSERT INTO setting (name, value) VALUES ('b', 'x')").call())
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     let settings = runtime::store::setting::all(&mut test.db.session().await.unwrap()).await.unwrap();
     assert_eq!((settings.text("a"), settings.text("b")), (Some("1"), Some("x")));
@@ -246,6 +249,10 @@ fn host_of(url: &str) -> (String, String) {
 #[tokio::test]
 async fn a_server_that_stops_answering_costs_the_time_limit_and_its_connection_and_no_place_in_the_pool() {
     let test = TestDb::fresh().await;
+    if test.url.contains("socket=") {
+        eprintln!("skipped: needs a server that is reached over TCP");
+        return;
+    }
     let (user, host) = host_of(&test.url);
     let gate = Gate::before(host).await;
     let mut options = Options::new(format!("mysql://{user}@127.0.0.1:{}/{}", gate.port, test.name));
@@ -279,7 +286,8 @@ async fn a_statement_whose_caller_gave_up_does_not_answer_the_next_one() {
     }
     drop(session);
     let began = Instant::now();
-    let (answer,): (i64,) = db.session().await.unwrap().one(sql!("test_next", "SELECT 42").call()).await.unwrap();
+    let (answer,): (i64,) =
+        db.session().await.unwrap().one(sql!("test_next", "SELECT 42").call()).await.unwrap();
     assert_eq!(answer, 42);
     assert!(began.elapsed() < Duration::from_secs(2), "it did not wait for the other to end");
 }
