@@ -167,7 +167,8 @@ impl Admin {
     /// Settings in force for a topic, defaults included. `None` if it does not exist.
     pub async fn topic_config(&self, name: &str) -> Result<Option<BTreeMap<String, String>>, KafkaFault> {
         match self.config_of(ResourceSpecifier::Topic(name)).await {
-            Ok(config) => Ok(Some(config)),
+            // A topic that exists has settings; of one that does not, brokers describe none.
+            Ok(config) => Ok((!config.is_empty()).then_some(config)),
             Err(KafkaFault::Refused { refusal: super::Refusal::UnknownTopic, .. }) => Ok(None),
             Err(fault) => Err(fault),
         }

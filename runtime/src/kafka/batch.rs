@@ -2,8 +2,8 @@
 //!
 //! One integer per record is all that travels through librdkafka; half the CPU of a future per record.
 
-use super::client::{self, Cluster};
-use super::error::{Disposition, KafkaFault};
+use super::client::{self, Cluster, MAX_LARGE_MESSAGE_BYTES};
+use super::error::{Disposition, KafkaFault, Refusal};
 use super::metrics;
 use super::record::OutRecord;
 use ::metrics::Counter;
@@ -178,25 +178,47 @@ impl BatchProducer {
     ///
     /// Records for one partition are written in order; one that is refused does not hold up the others. If the future
     /// is dropped, what was handed over is still sent.
+    ///
+    /// A broker that finds a *request's* batch too large refuses all its records, and librdkafka does not split it: so
+    /// those are sent again in halves, until what is refused is refused alone. Only then may the order differ.
     pub async fn send_batch(&self, records: &[OutRecord]) -> BatchResult {
-        assert!(records.len() <= MAX_BATCH_RECORDS, "a batch of {} records", records.len());
-        if records.is_empty() {
+        let everything: Vec<usize> = (0..records.len()).collect();
+        let mut results = self.send_once(records, &everything).await;
+        let mut groups = vec![too_large(&everything, records, &results)];
+        while let Some(mut group) = groups.pop() {
+            if group.is_empty() {
+                continue;
+            }
+            let rest = group.split_off(group.len().div_ceil(2));
+            groups.push(rest);
+            for (&index, result) in group.iter().zip(self.send_once(records, &group).await) {
+                results[index] = result;
+            }
+            if group.len() > 1 {
+                groups.push(too_large(&group, records, &results));
+            }
+        }
+        count(&self.producer.context().counters, &results);
+        results
+    }
+
+    async fn send_once(&self, records: &[OutRecord], indices: &[usize]) -> BatchResult {
+        assert!(indices.len() <= MAX_BATCH_RECORDS, "a batch of {} records", indices.len());
+        if indices.is_empty() {
             return Vec::new();
         }
         let book = self.producer.context();
         let batch = self.next_batch.fetch_add(1, Ordering::Relaxed) & (usize::MAX >> INDEX_BITS);
         let (done, all) = oneshot::channel();
-        let results = records.iter().map(|_| Err(KafkaFault::Cancelled { op: OP })).collect();
-        let waiting = Waiting { results, missing: records.len(), done };
+        let results = indices.iter().map(|_| Err(KafkaFault::Cancelled { op: OP })).collect();
+        let waiting = Waiting { results, missing: indices.len(), done };
         book.waiting.lock().expect("no holder panics").insert(batch, waiting);
         let mut forget = Forget { book, batch, armed: true };
-        for (index, record) in records.iter().enumerate() {
-            self.hand_over(record, batch << INDEX_BITS | index).await;
+        for (place, &index) in indices.iter().enumerate() {
+            self.hand_over(&records[index], batch << INDEX_BITS | place).await;
         }
         forget.armed = false;
-        let results = all.await.expect("a batch is only forgotten by its caller");
-        count(&book.counters, &results);
-        results
+        all.await.expect("a batch is only forgotten by its caller")
     }
 
     /// Sends one record. For answers and the like; batches are cheaper.
@@ -229,6 +251,16 @@ impl BatchProducer {
             .map_err(|_| KafkaFault::Cancelled { op: "flush" })?
             .map_err(KafkaFault::at("flush"))
     }
+}
+
+/// Those of `indices` that were refused as too large and may have been so only together with others.
+fn too_large(indices: &[usize], records: &[OutRecord], results: &BatchResult) -> Vec<usize> {
+    let refused = |index: usize| {
+        let disposition = results[index].as_ref().err().map(KafkaFault::disposition);
+        disposition == Some(Disposition::Poison(Refusal::TooLarge))
+            && records[index].weight_bytes() < MAX_LARGE_MESSAGE_BYTES as usize
+    };
+    indices.iter().copied().filter(|&index| refused(index)).collect()
 }
 
 pub(super) fn native(record: &OutRecord, opaque: usize) -> BaseRecord<'_, [u8], [u8], usize> {

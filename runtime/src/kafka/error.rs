@@ -183,6 +183,8 @@ pub fn disposition_of(error: &KafkaError) -> Disposition {
         | KafkaError::ClientCreation(_)
         | KafkaError::AdminOpCreation(_)
         | KafkaError::Nul(_) => Disposition::Fatal,
+        // rdkafka answers no code for this one.
+        KafkaError::AdminOp(code) => disposition_of_code(*code),
         other => other.rdkafka_error_code().map_or(Disposition::Retry, disposition_of_code),
     }
 }

@@ -37,7 +37,8 @@ impl Tail {
         topics: &[(String, i32)],
         from: TailFrom,
     ) -> Result<Tail, KafkaFault> {
-        let mut config = cluster.consumer_config(name, &[("fetch.wait.max.ms", "100"), ("fetch.error.backoff.ms", "100")]);
+        let mut config =
+            cluster.consumer_config(name, &[("fetch.wait.max.ms", "100"), ("fetch.error.backoff.ms", "100")]);
         config.set("isolation.level", "read_committed");
         let consumer: Arc<StreamConsumer<Quiet>> =
             Arc::new(config.create_with_context(Quiet { role: "tail" }).map_err(KafkaFault::at(OP))?);
@@ -73,7 +74,8 @@ fn positions(
                 TailFrom::Beginning => start,
                 TailFrom::End => end,
             };
-            list.add_partition_offset(topic, partition, Offset::Offset(offset)).map_err(KafkaFault::at(OP))?;
+            list.add_partition_offset(topic, partition, Offset::Offset(offset))
+                .map_err(KafkaFault::at(OP))?;
         }
     }
     Ok(list)

@@ -52,7 +52,8 @@ pub enum Report {
 pub enum SendFault {
     /// Swept away because *another* record of the transaction failed, or by an abort: not a culprit.
     Purged,
-    /// Will never succeed: `dead` + `buried`.
+    /// Will never succeed: `dead` + `buried`. But [`Refusal::TooLarge`] is said of all records that shared a request's
+    /// batch: it proves something only of a record that was the only one of its partition in the transaction.
     Permanent(Refusal),
     /// Time-outs, leaders that moved: may succeed later.
     Transient(KafkaError),

@@ -20,8 +20,8 @@ pub(super) enum Change {
     Revoke { partitions: Vec<(String, i32)>, lost: bool },
 }
 
-/// The callback only notes what is wanted. The poll thread carries it out as soon as `poll` returns, because splitting
-/// off a partition's queue needs the consumer's `Arc`, which the callback does not have; the group waits for it.
+/// The callback only notes what is wanted. The poll thread carries it out as soon as `poll` returns, because streams need
+/// the consumer's `Arc`, which the callback does not have; the group waits for it.
 #[derive(Debug)]
 pub(super) struct MemberContext {
     pub(super) group: String,
@@ -41,6 +41,19 @@ impl MemberContext {
 
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
+    }
+
+    /// Answers a rebalance with nothing: while closing, no partition is taken and none is left to give up.
+    pub(super) fn answer(&self, consumer: &BaseConsumer<MemberContext>, assign: bool) {
+        let nothing = TopicPartitionList::new();
+        let done = if assign {
+            consumer.incremental_assign(&nothing)
+        } else {
+            consumer.incremental_unassign(&nothing)
+        };
+        if let Err(error) = done {
+            tracing::warn!(kafka.group = self.group, "giving up partitions while leaving: {error}");
+        }
     }
 }
 
@@ -63,16 +76,7 @@ impl ConsumerContext for MemberContext {
     ) {
         let assign = err == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
         if self.closing.load(Ordering::Acquire) {
-            // An assignment that comes this late is not taken: the close gives it back.
-            let nothing = TopicPartitionList::new();
-            let done = if assign {
-                consumer.incremental_assign(&nothing)
-            } else {
-                consumer.incremental_unassign(partitions)
-            };
-            if let Err(error) = done {
-                tracing::warn!(kafka.group = self.group, "giving up partitions while leaving: {error}");
-            }
+            self.answer(consumer, assign);
             return;
         }
         let names = partitions.elements().iter().map(|e| (e.topic().to_owned(), e.partition())).collect();

@@ -1,7 +1,7 @@
 //! A member of a consumer group whose positions are the program's own.
 //!
 //! ```text
-//! poll thread: rebalance ─▶ split the partition's queue ─▶ assign at END, paused ─▶ Assigned(stream)
+//! poll thread: rebalance ─▶ Assigned(stream), nothing is fetched yet
 //! program:     looks up its position ─▶ stream.start(offset) ─▶ stream.recv() …  until None (revoked)
 //! ```
 //!

@@ -7,7 +7,7 @@ use crate::kafka::error::{Disposition, KafkaFault};
 use crate::kafka::metrics;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::{Message, Offset, TopicPartitionList};
+use rdkafka::{Message, TopicPartitionList};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// Longest time until a stop is noticed; a rebalance ends the wait at once.
 const POLL: Duration = Duration::from_millis(100);
-/// How long to wait for a seek that is on its way when leaving.
+/// How long to wait for calls of streams that are on their way when leaving.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
 type Live = HashMap<(String, i32), Arc<Shared>>;
@@ -34,7 +34,7 @@ pub(super) fn run(
         let trouble = match consumer.poll(POLL) {
             None => None,
             Some(Err(error)) => trouble_of(error),
-            // Every partition is split off before it is assigned, so this cannot be; were it to happen, a record would
+            // Every partition is split off before it is started, so this cannot be; were it to happen, a record would
             // be missing from its stream.
             Some(Ok(stray)) => {
                 tracing::error!(
@@ -69,82 +69,71 @@ pub(super) fn run(
     assigned.set(0.0);
 }
 
-/// Takes new partitions at END and paused: nothing is read until the program says from where.
+/// Tells the group that the partitions are taken; librdkafka itself gets each only when its stream is started, with
+/// the offset to read from. (Assigned at END and moved by a seek later it may jump back to END: an answer to the END
+/// query that comes after the seek starts that query again, librdkafka 2.12, `rd_kafka_toppar_handle_Offset`.)
 fn assign(
     consumer: &Arc<BaseConsumer<MemberContext>>,
     live: &mut Live,
     partitions: Vec<(String, i32)>,
     epoch: u64,
 ) -> MemberEvent {
-    const OP: &str = "assign";
-    let mut list = TopicPartitionList::with_capacity(partitions.len());
-    let mut streams = Vec::with_capacity(partitions.len());
-    for (topic, partition) in partitions {
-        let added = list.add_partition_offset(&topic, partition, Offset::End);
-        let queue = consumer.split_partition_queue(&topic, partition);
-        let (Ok(()), Some(queue)) = (added, queue) else {
-            let error = KafkaError::MessageConsumptionFatal(RDKafkaErrorCode::UnknownPartition);
-            return MemberEvent::Trouble(KafkaFault::of(OP, error));
-        };
-        let shared = Shared::new(topic.as_str().into(), partition, epoch, consumer.clone(), queue);
-        live.insert((topic, partition), shared.clone());
-        streams.push(PartitionStream::new(shared));
-    }
-    let done = consumer.incremental_assign(&list).and_then(|()| consumer.pause(&list));
+    let streams: Vec<_> = partitions
+        .into_iter()
+        .map(|(topic, partition)| {
+            let shared = Shared::new(topic.as_str().into(), partition, epoch, consumer.clone());
+            if let Some(before) = live.insert((topic, partition), shared.clone()) {
+                before.end();
+            }
+            PartitionStream::new(shared)
+        })
+        .collect();
     count(consumer, "assigned", streams.len());
-    match done {
+    match consumer.incremental_assign(&TopicPartitionList::new()) {
         Ok(()) => MemberEvent::Assigned(streams),
-        Err(error) => MemberEvent::Trouble(KafkaFault::of(OP, error)),
+        Err(error) => MemberEvent::Trouble(KafkaFault::of("assign", error)),
     }
 }
 
+/// Gives partitions up: those that were started leave librdkafka's assignment, and the group is told.
 fn revoke(
     consumer: &Arc<BaseConsumer<MemberContext>>,
     live: &mut Live,
     partitions: Vec<(String, i32)>,
     lost: bool,
 ) -> MemberEvent {
-    let mut list = TopicPartitionList::with_capacity(partitions.len());
-    let mut keys = Vec::with_capacity(partitions.len());
-    for (topic, partition) in partitions {
-        list.add_partition(&topic, partition);
-        let topic_name = match live.remove(&(topic.clone(), partition)) {
-            Some(shared) => {
-                shared.end();
-                shared.topic.clone()
-            }
-            None => topic.into(),
-        };
-        keys.push(PartitionKey { topic: topic_name, partition });
-    }
-    if let Err(error) = consumer.incremental_unassign(&list) {
-        tracing::warn!(kafka.group = consumer.context().group, "giving up partitions: {error}");
-    }
+    let keys = partitions
+        .iter()
+        .map(|(topic, partition)| PartitionKey { topic: topic.as_str().into(), partition: *partition })
+        .collect::<Vec<_>>();
+    let ended = partitions.into_iter().filter_map(|key| live.remove(&key));
+    give_up(consumer, ended.collect());
     count(consumer, if lost { "lost" } else { "revoked" }, keys.len());
     if lost { MemberEvent::Lost(keys) } else { MemberEvent::Revoked(keys) }
 }
 
-/// Ends the streams, then closes the consumer: it gives up its partitions and sends LeaveGroup while it is dropped.
-fn leave(mut consumer: Arc<BaseConsumer<MemberContext>>, live: Live) {
-    let group = consumer.context().group.clone();
-    live.values().for_each(|shared| shared.end());
-    drop(live);
-    // What the callback noted and nobody carried out yet would hold the close up for ever.
-    consumer.context().close();
-    while let Some(change) = consumer.context().next_change() {
-        let mut list = TopicPartitionList::new();
-        let done = match change {
-            Change::Assign(_) => consumer.incremental_assign(&list),
-            Change::Revoke { partitions, .. } => {
-                partitions.iter().for_each(|(topic, partition)| drop(list.add_partition(topic, *partition)));
-                consumer.incremental_unassign(&list)
-            }
-        };
-        if let Err(error) = done {
-            tracing::warn!(kafka.group = group, "giving up partitions while leaving: {error}");
+fn give_up(consumer: &BaseConsumer<MemberContext>, ended: Vec<Arc<Shared>>) {
+    let mut started = TopicPartitionList::new();
+    for shared in ended {
+        if shared.end() {
+            started.add_partition(&shared.topic, shared.partition);
         }
     }
-    // A seek on another thread may hold the consumer for a moment; whoever lets go last closes it.
+    if let Err(error) = consumer.incremental_unassign(&started) {
+        tracing::warn!(kafka.group = consumer.context().group, "giving up partitions: {error}");
+    }
+}
+
+/// Ends the streams, then closes the consumer: it gives up its partitions and sends LeaveGroup while it is dropped.
+fn leave(mut consumer: Arc<BaseConsumer<MemberContext>>, live: Live) {
+    // From here on the callback answers by itself, that nothing is left to give up.
+    consumer.context().close();
+    give_up(&consumer, live.into_values().collect());
+    // What the callback noted and nobody carried out yet would hold the close up for ever.
+    while let Some(change) = consumer.context().next_change() {
+        consumer.context().answer(&consumer, matches!(change, Change::Assign(_)));
+    }
+    // A call of a stream on another thread may hold the consumer for a moment; whoever lets go last closes it.
     let step = Duration::from_millis(5);
     for _ in 0..LAST_CALLS.as_millis() / step.as_millis() {
         match Arc::try_unwrap(consumer) {

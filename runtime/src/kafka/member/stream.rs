@@ -2,7 +2,7 @@
 
 use super::PartitionKey;
 use super::context::MemberContext;
-use crate::kafka::error::{Disposition, KafkaFault, disposition_of};
+use crate::kafka::error::{Disposition, KafkaFault};
 use crate::kafka::record::Record;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -10,27 +10,26 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::{Offset, TopicPartitionList};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long `start` waits for a partition that is still being taken over from its last assignment.
-const START_WITHIN: Duration = Duration::from_secs(30);
 const BROKER_CALL: Duration = Duration::from_secs(5);
 
 /// What a stream and the poll thread share about one partition of one assignment.
 pub(super) struct Shared {
     pub(super) topic: Arc<str>,
-    partition: i32,
+    pub(super) partition: i32,
     epoch: u64,
-    /// `None` once the partition is revoked. The queue keeps the consumer alive: nobody else may hold on to it.
+    /// `None` once the partition is revoked. It keeps the consumer alive: nobody else may hold on to it.
     open: Mutex<Option<Open>>,
     wake: Arc<Notify>,
     next: AtomicI64,
 }
 
 struct Open {
-    queue: PartitionQueue<MemberContext>,
     consumer: Arc<BaseConsumer<MemberContext>>,
+    /// Set once started: only then does librdkafka have the partition.
+    queue: Option<PartitionQueue<MemberContext>>,
 }
 
 impl Shared {
@@ -39,20 +38,17 @@ impl Shared {
         partition: i32,
         epoch: u64,
         consumer: Arc<BaseConsumer<MemberContext>>,
-        mut queue: PartitionQueue<MemberContext>,
     ) -> Arc<Shared> {
-        let wake = Arc::new(Notify::new());
-        let waker = wake.clone();
-        queue.set_nonempty_callback(move || waker.notify_one());
-        let open = Mutex::new(Some(Open { queue, consumer }));
-        Arc::new(Shared { topic, partition, epoch, open, wake, next: AtomicI64::new(-1) })
+        let open = Mutex::new(Some(Open { consumer, queue: None }));
+        let (wake, next) = (Arc::new(Notify::new()), AtomicI64::new(-1));
+        Arc::new(Shared { topic, partition, epoch, open, wake, next })
     }
 
-    /// The partition is gone: the stream ends.
-    pub(super) fn end(&self) {
+    /// The partition is gone: the stream ends. Whether librdkafka has it still, to be unassigned by the caller.
+    pub(super) fn end(&self) -> bool {
         let open = self.open.lock().expect("no holder panics").take();
-        drop(open);
         self.wake.notify_one();
+        open.is_some_and(|open| open.queue.is_some())
     }
 
     fn consumer(&self, op: &'static str) -> Result<Arc<BaseConsumer<MemberContext>>, KafkaFault> {
@@ -69,7 +65,8 @@ impl Shared {
     fn poll(&self) -> Polled {
         let open = self.open.lock().expect("no holder panics");
         let Some(open) = open.as_ref() else { return Polled::Ended };
-        match open.queue.poll(Duration::ZERO) {
+        let Some(queue) = &open.queue else { return Polled::Empty };
+        match queue.poll(Duration::ZERO) {
             None => Polled::Empty,
             Some(Ok(message)) => {
                 let record = Record::copy_of(&message, &self.topic, self.epoch);
@@ -85,31 +82,28 @@ impl Shared {
         }
     }
 
-    /// Seeks, then lets records flow. Blocks.
+    /// Hands the partition to librdkafka with the offset to read from; if it has it already, takes it back first, which
+    /// also makes everything fetched before outdated. Under the lock, so that a revoke comes before or after, not between.
     fn start(&self, offset: i64) -> Result<(), KafkaFault> {
         const OP: &str = "start partition";
-        let deadline = Instant::now() + START_WITHIN;
-        loop {
-            // Asked anew each time round, so that a revoke ends the loop.
-            let consumer = self.consumer(OP)?;
-            let list = self.list(Offset::Offset(offset))?;
-            let answer = consumer.seek_partitions(list, BROKER_CALL).map_err(KafkaFault::at(OP))?;
-            match answer.elements().iter().find_map(|e| e.error().err()) {
-                None => {
-                    self.next.store(offset, Ordering::Relaxed);
-                    return consumer.resume(&self.list(Offset::Invalid)?).map_err(KafkaFault::at(OP));
-                }
-                Some(error) if Instant::now() >= deadline => return Err(KafkaFault::of(OP, error)),
-                // While the last assignment of the partition is still being stopped, seek answers _STATE.
-                Some(error) => match disposition_of(&error) {
-                    Disposition::Retry => drop(consumer),
-                    Disposition::Poison(_) | Disposition::Fenced | Disposition::Fatal => {
-                        return Err(KafkaFault::of(OP, error));
-                    }
-                },
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        let mut open = self.open.lock().expect("no holder panics");
+        let open = open.as_mut().ok_or(KafkaFault::NotAssigned { op: OP })?;
+        let list = self.list(Offset::Offset(offset))?;
+        if open.queue.take().is_some() {
+            open.consumer.incremental_unassign(&list).map_err(KafkaFault::at(OP))?;
         }
+        // Before the assignment, so that no record takes the way of the poll thread.
+        let unknown = KafkaError::MessageConsumptionFatal(Code::UnknownPartition);
+        let mut queue = open
+            .consumer
+            .split_partition_queue(&self.topic, self.partition)
+            .ok_or_else(|| KafkaFault::of(OP, unknown))?;
+        let wake = self.wake.clone();
+        queue.set_nonempty_callback(move || wake.notify_one());
+        open.consumer.incremental_assign(&list).map_err(KafkaFault::at(OP))?;
+        self.next.store(offset, Ordering::Relaxed);
+        open.queue = Some(queue);
+        Ok(())
     }
 
     /// The ends of the log, for the person who has to decide. Blocks.
@@ -194,11 +188,14 @@ impl PartitionStream {
     /// Reads from `offset` on: at first, or again from elsewhere. Records that were fetched before are dropped.
     ///
     /// Whether the log has the offset shows only when it is read: `recv` then fails with [`KafkaFault::OutsideLog`]
-    /// and the partition stands still until it is assigned again.
+    /// and the partition stands still until it is started again.
     pub async fn start(&mut self, offset: i64) -> Result<(), KafkaFault> {
         let shared = self.shared.clone();
         self.failed = None;
-        blocking("start partition", move || shared.start(offset)).await?
+        let op = "start partition";
+        tokio::task::spawn_blocking(move || shared.start(offset))
+            .await
+            .map_err(|_| KafkaFault::Cancelled { op })?
     }
 
     /// Stops fetching. Not needed for backpressure (do not call `recv` then); what was fetched ahead is thrown away.
@@ -219,7 +216,7 @@ impl PartitionStream {
             if let Some(fault) = &self.failed {
                 if matches!(fault, KafkaFault::OutsideLog { start: -1, .. }) {
                     let shared = self.shared.clone();
-                    let told = blocking("watermarks", move || shared.outside_log(shared.ends())).await;
+                    let told = tokio::task::spawn_blocking(move || shared.outside_log(shared.ends())).await;
                     self.failed = told.ok().or_else(|| self.failed.take());
                 }
                 if let Some(fault) = self.failed.take() {
@@ -317,12 +314,4 @@ enum Tried {
     Ended,
     /// An error was seen; look again.
     Failed,
-}
-
-/// Runs a blocking call of librdkafka off the worker threads.
-async fn blocking<T: Send + 'static>(
-    op: &'static str,
-    call: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, KafkaFault> {
-    tokio::task::spawn_blocking(call).await.map_err(|_| KafkaFault::Cancelled { op })
 }

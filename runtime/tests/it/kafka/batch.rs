@@ -3,6 +3,7 @@ use runtime::kafka::{
     BatchProducer, BatchSettings, Disposition, Member, MemberEvent, MemberSettings, OutRecord, Record,
     Refusal,
 };
+use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 /// Reads one partition from its beginning until `count` records have come.
@@ -111,24 +112,43 @@ async fn null_and_empty_are_told_apart_on_the_way_through() {
 
 #[tokio::test]
 async fn a_header_name_that_is_not_text_is_read_and_marked() {
-    use rdkafka::message::{Header, OwnedHeaders};
-    use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
     let name = topic("batch-header", 1, &[]).await;
-    #[expect(
-        unsafe_code,
-        reason = "rdkafka writes the bytes as they are; other clients send such names without asking"
-    )]
-    let bad = unsafe { std::str::from_utf8_unchecked(b"caf\xe9") };
-    let producer: BaseProducer = rdkafka::ClientConfig::new()
-        .set("bootstrap.servers", std::env::var("KAFKA_BOOTSTRAP").unwrap())
-        .create()
-        .unwrap();
-    let headers = OwnedHeaders::new().insert(Header { key: bad, value: Some("x") });
-    producer.send(BaseRecord::<(), str>::to(&name).partition(0).payload("v").headers(headers)).unwrap();
-    producer.flush(Duration::from_secs(30)).unwrap();
+    produce_with_header(&name, c"caf\xe9");
     fill(&name, 0, 1..2).await;
     let got = read(&name, 2).await;
     assert!(!got[0].headers_intact);
     assert_eq!(got[0].headers[0].value.as_deref(), Some(&b"x"[..]));
     assert!(got[1].headers_intact, "the partition goes on");
+}
+
+/// Any client may send such a name; rdkafka's own types cannot.
+#[expect(unsafe_code, reason = "only librdkafka itself takes a header name that is not UTF-8")]
+fn produce_with_header(topic: &str, header: &CStr) {
+    use rdkafka::producer::{BaseProducer, Producer};
+    use rdkafka_sys::rd_kafka_vtype_t as vtype;
+    let producer: BaseProducer = rdkafka::ClientConfig::new()
+        .set("bootstrap.servers", std::env::var("KAFKA_BOOTSTRAP").unwrap())
+        .create()
+        .unwrap();
+    let topic = CString::new(topic).unwrap();
+    // SAFETY: the producer is alive, all pointers live through the call, each type is followed by what it asks for,
+    // and the list ends with END. librdkafka copies everything.
+    let error = unsafe {
+        rdkafka_sys::rd_kafka_producev(
+            producer.client().native_ptr(),
+            vtype::RD_KAFKA_VTYPE_TOPIC,
+            topic.as_ptr(),
+            vtype::RD_KAFKA_VTYPE_PARTITION,
+            0_i32,
+            vtype::RD_KAFKA_VTYPE_MSGFLAGS,
+            rdkafka_sys::RD_KAFKA_MSG_F_COPY,
+            vtype::RD_KAFKA_VTYPE_HEADER,
+            header.as_ptr(),
+            c"x".as_ptr(),
+            1_isize,
+            vtype::RD_KAFKA_VTYPE_END,
+        )
+    };
+    assert_eq!(error as i32, 0);
+    producer.flush(Duration::from_secs(30)).unwrap();
 }

@@ -78,6 +78,12 @@ async fn nothing_flows_before_the_position_is_given_and_then_it_flows_from_there
     assert_eq!(take(stream, 3).await, [9, 10, 11], "back to an earlier position");
     fill(&topic, 0, 12..14).await;
     assert_eq!(take(stream, 2).await, [12, 13]);
+    stream.start(0).await.unwrap();
+    assert_eq!(take(stream, 3).await, [0, 1, 2]);
+    stream.pause().unwrap();
+    assert!(stream.recv_now().is_none(), "what was fetched ahead is gone while paused");
+    stream.resume().unwrap();
+    assert_eq!(take(stream, 11).await, (3..14).collect::<Vec<_>>(), "and comes again");
     stream.commit_for_lag_tools(14).unwrap();
     holder.member.leave().await;
     assert!(holder.held.get_mut(&0).unwrap().recv().await.unwrap().is_none(), "leaving ends the stream");
@@ -196,7 +202,8 @@ async fn a_partition_that_nobody_reads_holds_up_no_other_and_loses_nothing() {
     for partition in [1, 0] {
         let stream = holder.held.get_mut(&partition).unwrap();
         for offset in 0..200 {
-            let record = soon("a record", stream.recv()).await.unwrap().unwrap();
+            let what = format!("record {partition}/{offset}");
+            let record = soon(&what, stream.recv()).await.unwrap().unwrap();
             assert_eq!((record.partition, record.offset), (partition, offset));
         }
     }
