@@ -91,7 +91,12 @@ impl Db {
             .test_before_acquire(false)
             .before_acquire(|connection, meta| {
                 Box::pin(async move {
-                    Ok(meta.idle_for < Duration::from_secs(1) || connection.ping().await.is_ok())
+                    if meta.idle_for < Duration::from_secs(1) {
+                        return Ok(true);
+                    }
+                    // Of a server that is gone without a word, a ping never returns: close it hard.
+                    let ping = tokio::time::timeout(Duration::from_secs(1), connection.ping()).await;
+                    ping.unwrap_or_else(|e| Err(sqlx::Error::Io(e.into()))).map(|()| true)
                 })
             })
             .after_connect(move |connection, _| {

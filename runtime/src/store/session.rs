@@ -17,12 +17,15 @@ pub struct Session {
     /// `None` only once it was taken out to be closed.
     connection: Option<PoolConnection<MySql>>,
     limit: Duration,
+    /// An answer is still under way, or an error said that this connection is of no use any more.
     spoilt: bool,
+    /// A transaction is open: locks would go back into the pool.
+    in_transaction: bool,
 }
 
 impl Session {
     pub(super) fn new(connection: PoolConnection<MySql>, limit: Duration) -> Session {
-        Session { connection: Some(connection), limit, spoilt: false }
+        Session { connection: Some(connection), limit, spoilt: false, in_transaction: false }
     }
 
     /// For what may take longer than any statement of normal work. The session is closed afterwards.
@@ -146,7 +149,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.spoilt
+        if (self.spoilt || self.in_transaction)
             && let Some(connection) = self.connection.take()
         {
             // Closing the socket frees the pool's place at once and makes the server roll back; handing it back would
@@ -168,7 +171,7 @@ impl Tx {
         session.plain("begin", "START TRANSACTION").await?;
         // From here on, until COMMIT or ROLLBACK is answered, the connection must not go back into the pool: not when
         // an error returns early, not when the future is dropped in the middle.
-        session.spoilt = true;
+        session.in_transaction = true;
         Ok(Tx { session, op })
     }
 
@@ -184,7 +187,7 @@ impl Tx {
 
     async fn end(&mut self, text: &'static str) -> Result<(), StoreError> {
         self.session.plain(self.op, text).await?;
-        self.session.spoilt = false;
+        self.session.in_transaction = false;
         Ok(())
     }
 }
