@@ -80,9 +80,15 @@ impl Batch {
         let out = |flight: &Flight| Outgoing {
             record: Arc::clone(&flight.record),
             target: flight.target.clone(),
-            at: self.at,
+            at: self.at_of(flight),
         };
         self.flights.iter().map(out).collect()
+    }
+
+    /// When a flight leaves. It was due when it was claimed: a clock that stepped back since then is wrong, and nobody
+    /// shall read that the task came before its time.
+    fn at_of(&self, flight: &Flight) -> i64 {
+        self.at.max(flight.record.due_at)
     }
 
     /// Topic and member of each outgoing record, `None` where it goes to `dead`: for finding culprits.
@@ -115,7 +121,7 @@ impl Batch {
 
     fn entries(&self) -> impl Iterator<Item = JournalEntry> + '_ {
         let at = self.at;
-        let entry = move |kind, shard, due_at, row_gen: RowGen, reason| JournalEntry {
+        let entry = move |at, kind, shard, due_at, row_gen: RowGen, reason| JournalEntry {
             kind,
             shard,
             due_at,
@@ -129,13 +135,13 @@ impl Batch {
                 Target::Callback { .. } => (EntryKind::Delivered, None),
                 Target::Dead { reason } => (EntryKind::Buried, Some(reason.clone())),
             };
-            entry(kind, flight.record.shard, flight.record.due_at, flight.row_gen(), reason)
+            entry(self.at_of(flight), kind, flight.record.shard, flight.record.due_at, flight.row_gen(), reason)
         });
         let intents = self.intents.iter();
         let intents =
-            intents.map(move |i| entry(EntryKind::Withdrawn, i.shard, i.due_at, i.row_gen, None));
+            intents.map(move |i| entry(at, EntryKind::Withdrawn, i.shard, i.due_at, i.row_gen, None));
         let stales = self.stales.iter();
-        let stales = stales.map(move |s| entry(EntryKind::Stale, s.shard, s.due_at, s.row_gen, None));
+        let stales = stales.map(move |s| entry(at, EntryKind::Stale, s.shard, s.due_at, s.row_gen, None));
         flights.chain(intents).chain(stales)
     }
 

@@ -389,7 +389,7 @@ impl Running {
             match &flight.target {
                 Target::Callback { .. } => {
                     topics.insert(&flight.topic);
-                    lateness_ms.push(cx.now.local_at - flight.record.due_at);
+                    lateness_ms.push((cx.now.local_at - flight.record.due_at).max(0));
                 }
                 Target::Dead { reason } => buried.push(reason.clone()),
             }

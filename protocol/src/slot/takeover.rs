@@ -122,7 +122,7 @@ impl TakeOver {
                 self.read_from(next)
             }
             (Phase::Return, Input::Returned(Ok((returned, state)))) => self.returned(returned, state),
-            (Phase::Seek, Input::Done) => self.through(config),
+            (Phase::Seek, Input::Done) => self.through(),
             (Phase::Redis, Input::TakenOver(Err(fault)))
             | (Phase::StartCold | Phase::Settle { .. }, Input::Scripted(Err(fault)))
             | (Phase::Return, Input::Returned(Err(fault))) => {
@@ -267,9 +267,11 @@ impl TakeOver {
         self.go(Phase::Seek, Action::SeekDue { offset: self.positions.due_pos })
     }
 
-    fn through(&mut self, config: &SlotConfig) -> Progress {
+    fn through(&mut self) -> Progress {
         let mut intake = Intake::at(self.positions.due_pos);
-        intake.adopt(self.intents.drain(..).take(config.unsettled_max));
+        // All of them, however many: the record of one that memory does not know may be judged stale when it is read
+        // again, and the intent would stay in prepare until the next take-over. `due` is paused while they are many.
+        intake.adopt(self.intents.drain(..));
         let Some(settled) = self.settled.take() else { return Progress::Unexpected };
         Progress::Through(Box::new(Taken {
             token: self.token,
