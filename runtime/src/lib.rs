@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod emission;
 pub mod init;
 pub mod kafka;
 pub mod lifecycle;
@@ -13,4 +14,5 @@ pub mod slot_group;
 pub mod slots;
 pub mod store;
 pub mod telemetry;
+pub mod testing;
 pub mod world;

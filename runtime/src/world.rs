@@ -43,7 +43,7 @@ impl World {
         let names = topics.names();
         let backoff = Backoff::of(mysql);
         let gate = life.readiness().gate("mysql", "connecting");
-        let (db, settings) = wait_out(&backoff, |why| gate.close(why), async || checked_db(mysql).await).await?;
+        let (db, settings) = wait_out(&backoff, |why| gate.close(why), || checked_db(mysql)).await?;
         gate.open();
         let (shards, slots) = (settings.number(setting::SHARDS)?, settings.number(setting::SLOTS)?);
 
@@ -51,14 +51,14 @@ impl World {
         let admin = Admin::new(&cluster)?.within(kafka.request_timeout.get());
         let gate = life.readiness().gate("kafka", "connecting");
         let journal_name = names.journal();
-        let journal_id = wait_out(&backoff, |why| gate.close(why), async || {
+        let journal_id = wait_out(&backoff, |why| gate.close(why), || async {
             check_slot_topics(&admin, &names, slots).await?;
             let id = admin.topic_id(&journal_name).await?;
             id.with_context(|| format!("topic {journal_name} is missing: run `duectl init`"))
         })
         .await?;
         gate.open();
-        let journal = wait_out(&backoff, |_| (), async || registered(&db, &journal_name, journal_id).await).await?;
+        let journal = wait_out(&backoff, |_| (), || registered(&db, &journal_name, journal_id)).await?;
         Ok(World { cluster, admin, db, names, shards, slots, journal })
     }
 
@@ -138,11 +138,14 @@ pub fn is_outage(error: &anyhow::Error) -> bool {
 }
 
 /// Tries until it works or until waiting cannot mend it. The caller ends it by dropping the future.
-pub async fn wait_out<T>(
+pub async fn wait_out<T, F>(
     backoff: &Backoff,
     say: impl Fn(String),
-    mut attempt: impl AsyncFnMut() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
+    mut attempt: impl FnMut() -> F,
+) -> anyhow::Result<T>
+where
+    F: Future<Output = anyhow::Result<T>>,
+{
     let mut tries = 0;
     loop {
         let error = match attempt().await {

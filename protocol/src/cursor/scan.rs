@@ -115,6 +115,8 @@ struct ShardScan {
     phase: Phase,
     /// Emitted and acked as far as this scanner knows; written by a confirm or, after an empty scan, by the next start.
     done: Option<ScanPoint>,
+    /// Everything due up to here is emitted and acked, as far as is known.
+    reached_at: Option<i64>,
     covered_ms: i64,
     rows: u64,
 }
@@ -144,6 +146,7 @@ impl SlotScan {
                 pace: Pace::new(&self.rule),
                 phase: Phase::Rest { cursor_at: None, not_before: i64::MIN },
                 done: None,
+                reached_at: None,
                 covered_ms: 0,
                 rows: 0,
             };
@@ -169,6 +172,13 @@ impl SlotScan {
     /// Width of a shard's next bucket.
     pub fn bucket_ms(&self, shard: Shard) -> Option<i64> {
         self.shards.get(&shard).map(|scan| scan.pace.bucket(&self.rule, self.load))
+    }
+
+    /// How far the shards are behind: what is due within the horizon and not emitted yet spans this much due time.
+    pub fn lag_ms(&self, now: i64) -> i64 {
+        let wanted = now.saturating_add(self.rule.horizon(self.load));
+        let reached = self.shards.values().filter_map(|scan| scan.reached_at).min();
+        reached.map_or(0, |at| wanted.saturating_sub(at).max(0))
     }
 
     fn due_at(&self, scan: &ShardScan) -> Option<i64> {
@@ -232,6 +242,8 @@ impl SlotScan {
             scan.epoch = Some(advance.epoch);
             scan.phase = Phase::Read { after: advance.confirmed, cursor_at: advance.cursor_at };
             scan.covered_ms = advance.covered_ms;
+            // A shard that was never scanned has nothing to say yet.
+            scan.reached_at = Some(advance.confirmed.due_at).filter(|at| *at > 0);
             scan.rows = 0;
             scan.done = None;
         }
@@ -285,6 +297,7 @@ impl SlotScan {
     }
 
     fn go_on(rule: &ScanRule, scan: &mut ShardScan, upto: ScanPoint, cursor_at: i64) -> AfterPage {
+        scan.reached_at = Some(upto.due_at);
         if upto < ScanPoint::end_of(cursor_at) {
             scan.phase = Phase::Read { after: upto, cursor_at };
             return AfterPage::Read;

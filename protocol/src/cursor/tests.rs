@@ -161,6 +161,20 @@ fn a_page_ends_at_a_route_boundary_and_the_next_one_has_the_other_slot() {
 }
 
 #[test]
+fn the_lag_is_what_the_horizon_holds_and_is_not_emitted_yet() {
+    let mut scan = SlotScan::new(RULE, [Shard(0)]);
+    assert_eq!(scan.lag_ms(1_000_000), 0, "nothing is known");
+    scan.start(1_000_000);
+    let table = row(0, 0, 1_010_000, point(990_000, 4));
+    scan.advanced(&scan.advance(1_000_000, &[table]).unwrap());
+    assert_eq!(scan.lag_ms(1_000_000), 70_000);
+    let request = scan.page(Shard(0), &routes()).unwrap();
+    scan.page_read(&request, EMPTY);
+    assert_eq!(scan.lag_ms(1_000_000), 0);
+    assert_eq!(scan.lag_ms(1_002_000), 1_000, "a second later than the bucket reaches");
+}
+
+#[test]
 fn dense_shards_share_the_transaction_of_a_start() {
     let mut scan = SlotScan::new(RULE, [Shard(0), Shard(1), Shard(2)]);
     scan.start(1_000_000);

@@ -41,7 +41,7 @@ pub mod tasks;
 pub mod testing;
 
 pub use bulk::Bulk;
-pub use db::{Db, Options};
+pub use db::{Db, Options, now};
 pub use error::{Disposition, StoreError};
 pub use json::JsonRows;
 pub use retry::{Backoff, retry};

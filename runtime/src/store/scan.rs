@@ -42,6 +42,8 @@ static PAGE: Sql = Sql::range(
     &[Bind::U(1), Bind::I(5), Bind::U(7), Bind::I(5), Bind::I(90), Bind::U(500)],
 );
 
+static ENTRIES: Sql = Sql::cold("scan_entries_read", "SHOW SESSION STATUS LIKE 'Handler_read_%'", "of a sample of pages");
+
 impl From<shard::ShardRow> for ShardRow {
     fn from(row: shard::ShardRow) -> ShardRow {
         let confirmed = ScanPoint { due_at: row.confirmed_due, id: row.confirmed_id };
@@ -112,6 +114,13 @@ pub async fn page(
     Ok(Page { fence, rows, read })
 }
 
+/// How many index entries this session has read so far: found by key, and by reading on.
+pub async fn entries_read(session: &mut Session) -> Result<u64, StoreError> {
+    let rows = session.all::<(String, String)>(ENTRIES.call()).await?;
+    let counts = |name: &str| matches!(name, "Handler_read_key" | "Handler_read_next" | "Handler_read_rnd_next");
+    Ok(rows.iter().filter(|(name, _)| counts(name)).filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
+}
+
 /// `next` of a slot's journal. To be read before the rows that are emitted with it.
 pub(super) async fn fence_of(session: &mut Session, journal: SourceId, slot: Slot) -> Result<i64, StoreError> {
     match position::read(session, journal, i32::from(slot.0)).await? {
@@ -145,4 +154,4 @@ pub async fn confirm(session: &mut Session, confirms: &[Confirm]) -> Result<(), 
     Err(StoreError::Fenced { op: CONFIRM.name, what })
 }
 
-pub(super) const QUERIES: &[&Sql] = &[&ADVANCE, &CONFIRM, &PAGE];
+pub(super) const QUERIES: &[&Sql] = &[&ADVANCE, &CONFIRM, &PAGE, &ENTRIES];

@@ -1,0 +1,7 @@
+//! The scanner against a real broker and a real database. `./dev test` names them.
+#![allow(clippy::unwrap_used, reason = "a test that unwraps nothing has failed")]
+
+mod crash;
+mod emission;
+mod group;
+mod world;
