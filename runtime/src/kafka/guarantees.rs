@@ -79,7 +79,7 @@ impl BrokerFacts {
                 push("replication factor", Some(copies.to_string()), rule);
             }
             let found = config.get("min.insync.replicas");
-            if !found.is_some_and(|v| number(v) >= 2) {
+            if found.is_none_or(|v| number(v) < 2) {
                 let rule = "must be at least 2: the journal may lose nothing that was acked";
                 push("min.insync.replicas", found.cloned(), rule);
             }

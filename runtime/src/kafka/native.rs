@@ -18,12 +18,15 @@ use std::time::{Duration, Instant};
 
 const DESCRIBE: &str = "describe topics";
 
+/// What the brokers said of each topic.
+pub(super) type TopicAnswers = Vec<(String, Result<TopicId, RDKafkaErrorCode>)>;
+
 /// Ids of topics, in the order of the answer; an unknown topic answers its error code. Blocks up to `timeout`.
 pub(super) fn describe_topic_ids<C: ClientContext>(
     client: &Client<C>,
     topics: &[&str],
     timeout: Duration,
-) -> Result<Vec<(String, Result<TopicId, RDKafkaErrorCode>)>, KafkaFault> {
+) -> Result<TopicAnswers, KafkaFault> {
     let names = topics
         .iter()
         .map(|name| CString::new(*name))

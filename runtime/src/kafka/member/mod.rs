@@ -41,7 +41,7 @@ pub struct MemberSettings {
     pub read_committed: bool,
     /// Memory for records fetched ahead, per partition, in KiB. One fetch answer (1 MiB) may go beyond it.
     pub fetch_buffer_kib: u32,
-    /// `group.instance.id`. Off by default: librdkafka's static members send no LeaveGroup, so a stop costs a session.
+    /// `group.instance.id`. Off by default: librdkafka's static members send no `LeaveGroup`, so a stop costs a session.
     pub instance_id: Option<String>,
 }
 

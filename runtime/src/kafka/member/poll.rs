@@ -124,7 +124,7 @@ fn give_up(consumer: &BaseConsumer<MemberContext>, ended: Vec<Arc<Shared>>) {
     }
 }
 
-/// Ends the streams, then closes the consumer: it gives up its partitions and sends LeaveGroup while it is dropped.
+/// Ends the streams, then closes the consumer: it gives up its partitions and sends `LeaveGroup` while it is dropped.
 fn leave(mut consumer: Arc<BaseConsumer<MemberContext>>, live: Live) {
     // From here on the callback answers by itself, that nothing is left to give up.
     consumer.context().close();

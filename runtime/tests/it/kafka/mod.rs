@@ -4,5 +4,6 @@ mod admin;
 mod batch;
 mod journal_reader;
 mod member;
+mod storm;
 mod transactional;
 mod world;
