@@ -12,6 +12,7 @@ use protocol::state::TaskState;
 use schemas::ids::{Generation, RowGen, RowId, Shard};
 use sqlx::mysql::MySqlRow;
 use sqlx::{FromRow, Row};
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 
 static LOOKUP: Sql = Sql::hot(
@@ -145,12 +146,10 @@ impl<'r> FromRow<'r, MySqlRow> for Found {
 
 /// Inserts new tasks, which must come sorted by identity. [`StoreError::Duplicate`]: one of the identities was taken
 /// since it was looked up; roll back, look up, judge again.
-pub async fn insert(tx: &mut Tx, tasks: &[&NewTask]) -> Result<(), StoreError> {
-    debug_assert!(
-        tasks.is_sorted_by_key(|task| task.identity),
-        "sorted: overlapping batches lock in one order"
-    );
-    tx.insert(&INSERT_TASK, tasks, |task| task_bytes(task), |call, task| bind_task(call, task)).await?;
+pub async fn insert<T: Borrow<NewTask>>(tx: &mut Tx, tasks: &[T]) -> Result<(), StoreError> {
+    let tasks: Vec<&NewTask> = tasks.iter().map(Borrow::borrow).collect();
+    debug_assert!(tasks.is_sorted_by_key(|task| task.identity), "sorted: overlapping batches lock in one order");
+    tx.insert(&INSERT_TASK, &tasks, |task| task_bytes(task), |call, task| bind_task(call, task)).await?;
     // By its own key: rows of one shard lie side by side.
     let mut rows: Vec<&PendingRow> = tasks.iter().map(|task| &task.row).collect();
     rows.sort_unstable_by_key(|row| (row.shard, row.due_at, row.id));
