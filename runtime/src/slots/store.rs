@@ -104,15 +104,7 @@ impl SlotStore {
                 })
                 .await?;
             self.positions.fence = self.positions.fence.max(fence.unwrap_or(0));
-            for letter in reply.bytes()? {
-                outcomes.push(match letter {
-                    b'S' => PreloadOutcome::Stored,
-                    b'D' => PreloadOutcome::Duplicate,
-                    b'I' => PreloadOutcome::Intent,
-                    b'A' => PreloadOutcome::IntentAlready,
-                    _ => return Err(self.in_doubt(reply.unexpected("outcome"))),
-                });
-            }
+            outcomes.extend(placed(&mut reply, part.items.len()).map_err(|error| self.in_doubt(error))?);
         }
         if parts.is_empty() {
             self.run(&PRELOAD, &[], |call| {
@@ -281,6 +273,21 @@ pub(super) fn refused(refusal: Refusal) -> SlotError {
 
 fn text(number: Option<i64>) -> String {
     number.map(|n| n.to_string()).unwrap_or_default()
+}
+
+fn placed(reply: &mut Reply, expected: usize) -> Result<Vec<PreloadOutcome>, SlotError> {
+    let letters = reply.bytes()?;
+    if letters.len() != expected {
+        return Err(reply.unexpected("outcomes"));
+    }
+    let outcome = |letter: &u8| match letter {
+        b'S' => Ok(PreloadOutcome::Stored),
+        b'D' => Ok(PreloadOutcome::Duplicate),
+        b'I' => Ok(PreloadOutcome::Intent),
+        b'A' => Ok(PreloadOutcome::IntentAlready),
+        _ => Err(reply.unexpected("outcome")),
+    };
+    letters.iter().map(outcome).collect()
 }
 
 fn claims(reply: &mut Reply, topics: &[Topic]) -> Result<Claims, SlotError> {

@@ -92,7 +92,8 @@ impl SlotStore {
         }
         self.prepared.clear();
         let mut unlinked = 0;
-        let leftovers = self.leftovers().await?;
+        let leftovers = self.leftovers().await;
+        let leftovers = leftovers.map_err(|error| self.in_doubt(error))?;
         for some in leftovers.chunks(MAX_MEMBERS) {
             unlinked += self.sweep(some).await?;
         }
@@ -166,8 +167,14 @@ impl SlotStore {
             for fate in some {
                 cmd.arg(&fate.member()[..]);
             }
-            let redis::Value::Array(bodies) = self.client.send("bodies", cmd, Some(&body_key)).await? else {
-                return Err(SlotError::Script { script: "bodies", what: "answered no list".into() });
+            let answer = self.client.send("bodies", cmd, Some(&body_key)).await;
+            let bodies = match answer {
+                Ok(redis::Value::Array(bodies)) => bodies,
+                Ok(_) => {
+                    let what = "answered no list".into();
+                    return Err(self.in_doubt(SlotError::Script { script: "bodies", what }));
+                }
+                Err(error) => return Err(self.in_doubt(error)),
             };
             for (fate, value) in some.iter().zip(bodies) {
                 let redis::Value::BulkString(bytes) = value else { continue };
@@ -186,7 +193,7 @@ impl SlotStore {
 
     /// Step 5: what an earlier owner had claimed goes back into store; withdraw intents stay in prepare and are told.
     pub async fn return_prepared(&mut self) -> Result<Returned, SlotError> {
-        let mut result = Returned::default();
+        let mut result = Collected::default();
         for topic in std::mem::take(&mut self.prepared) {
             let mut start = Some(0);
             while let Some(rank) = start {
@@ -195,17 +202,10 @@ impl SlotStore {
                         call.arg(rank).arg(MAX_MEMBERS);
                     })
                     .await?;
-                start = reply.optional_int()?;
-                result.returned += reply.size()?;
-                let mut list = reply.list()?;
-                while !list.is_empty() {
-                    let (member, due_at) = (list.member()?, list.int()?);
-                    let body = Body::from_bytes(list.bytes()?).ok_or_else(|| list.unexpected("body"))?;
-                    result.intents.push(Intent { topic: topic.clone(), member, due_at, body });
-                }
+                start = result.read(&topic, &mut reply).map_err(|error| self.in_doubt(error))?;
             }
         }
-        Ok(result)
+        Ok(result.0)
     }
 
     /// Deletes meta if it still is ours: the next take-over is cold.
@@ -221,6 +221,24 @@ impl SlotStore {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+#[derive(Default)]
+struct Collected(Returned);
+
+impl Collected {
+    /// Adds one answer of `return_prepared`. The rank to go on from, if there is more.
+    fn read(&mut self, topic: &Topic, reply: &mut Reply) -> Result<Option<i64>, SlotError> {
+        let start = reply.optional_int()?;
+        self.0.returned += reply.size()?;
+        let mut list = reply.list()?;
+        while !list.is_empty() {
+            let (member, due_at) = (list.member()?, list.int()?);
+            let body = Body::from_bytes(list.bytes()?).ok_or_else(|| list.unexpected("body"))?;
+            self.0.intents.push(Intent { topic: topic.clone(), member, due_at, body });
+        }
+        Ok(start)
     }
 }
 

@@ -164,6 +164,23 @@ async fn every_key_that_is_lost_is_noticed_before_it_matters() {
 }
 
 #[tokio::test]
+async fn what_is_in_prepare_or_has_no_body_is_never_handed_out() {
+    let mut world = World::new().await;
+    let mut store = owner(&world, 1).await;
+    let records: Vec<_> = (1..5).map(|n| record("a", n, 1_000, 10)).collect();
+    store.preload(&records, 8).await.unwrap();
+    store.claim(2_000, &[quota("a", 1)], MAX_BYTES).await.unwrap();
+    // Damage that no count shows: 1 stands in store again in the place of 2, and the body of 3 under 9.
+    world.damage(&Damage::StoreMemberSwapped("a".into(), member(2, 1), member(1, 1))).await;
+    world.damage(&Damage::BodyMoved(member(3, 1), member(9, 1))).await;
+    let claims = store.claim(2_000, &[quota("a", 9)], MAX_BYTES).await.unwrap();
+    assert_eq!(claims.claimed.iter().map(|c| c.member.id.0).collect::<Vec<_>>(), [4]);
+    assert_eq!(claims.dropped, 2);
+    assert_eq!(store.take_over(token(2)).await.unwrap(), TakenOver::Cold(ColdCause::CountsOff));
+    world.unlink_all().await;
+}
+
+#[tokio::test]
 async fn a_take_over_notices_what_is_lost_in_any_topic() {
     for damage in [Damage::Store("b".into()), Damage::Prepare("a".into())] {
         let mut world = World::new().await;

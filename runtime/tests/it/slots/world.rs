@@ -3,7 +3,7 @@
 use protocol::slot_store::model::{Damage, Meta, Sizes, SlotStoreModel, ZSet};
 use protocol::slot_store::{Body, Positions, Topic};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, cmd};
+use redis::{AsyncCommands, Value, cmd, from_redis_value};
 use runtime::config::{HumanDuration, Redis, Secret};
 use runtime::slots::{SlotClient, SlotKeys, SlotStore};
 use schemas::ids::{Generation, RowGen, RowId, Slot};
@@ -67,13 +67,8 @@ impl World {
     }
 
     pub(super) async fn all_keys(&mut self) -> Vec<String> {
-        let mut keys = Vec::new();
-        let mut scan = self.raw.scan_match::<_, String>(self.keys.pattern()).await.unwrap();
-        while let Some(key) = scan.next_item().await {
-            keys.push(key.unwrap());
-        }
+        let mut keys: Vec<String> = self.raw.keys(self.keys.pattern()).await.unwrap();
         keys.sort();
-        keys.dedup();
         keys
     }
 
@@ -137,61 +132,74 @@ impl World {
 
     /// All keys as the model sees them.
     pub(super) async fn read(&mut self) -> SlotStoreModel {
+        let base = self.keys.store("").replace("store:", "");
+        let keys = self.all_keys().await;
+        let names: Vec<&str> = keys.iter().map(|key| key.strip_prefix(&base).unwrap()).collect();
+        // One round trip for all: a property test reads thousands of times.
+        let mut pipe = redis::pipe();
+        for (key, name) in keys.iter().zip(&names) {
+            match *name {
+                "meta" | "body" => pipe.hgetall(key),
+                _ => pipe.zrange_withscores(key, 0, -1),
+            };
+        }
+        let mut values = Vec::new();
+        if !keys.is_empty() {
+            values = pipe.query_async::<Vec<Value>>(&mut self.raw).await.unwrap();
+        }
         let mut model = SlotStoreModel::default();
-        for key in self.all_keys().await {
-            let name = key.strip_prefix(&self.keys.store("").replace("store:", "")).unwrap();
+        for (name, value) in names.iter().zip(values) {
             match name.split_once(':') {
-                None if name == "meta" => model.meta = Some(self.meta(&key).await),
-                None if name == "body" => {
-                    let bodies: Vec<(Vec<u8>, Vec<u8>)> = self.raw.hgetall(&key).await.unwrap();
+                None if *name == "meta" => model.meta = Some(meta(from_redis_value(value).unwrap())),
+                None if *name == "body" => {
+                    let bodies: Vec<(Vec<u8>, Vec<u8>)> = from_redis_value(value).unwrap();
                     let read = |(m, body): (Vec<u8>, _)| {
                         (RowGen::from_member(&m).unwrap(), Body::from_bytes(body).unwrap())
                     };
                     model.body = bodies.into_iter().map(read).collect();
                 }
-                None if name == "topics" => {
-                    let topics: Vec<(String, i64)> = self.raw.zrange_withscores(&key, 0, -1).await.unwrap();
+                None if *name == "topics" => {
+                    let topics: Vec<(String, i64)> = from_redis_value(value).unwrap();
                     model.topics = topics.into_iter().map(|(topic, at)| (topic.into(), at)).collect();
                 }
-                Some(("store", topic)) => drop(model.store.insert(topic.into(), self.zset(&key).await)),
-                Some(("prepare", topic)) => drop(model.prepare.insert(topic.into(), self.zset(&key).await)),
-                _ => panic!("unknown key {key}"),
+                Some(("store", topic)) => drop(model.store.insert(topic.into(), zset(value))),
+                Some(("prepare", topic)) => drop(model.prepare.insert(topic.into(), zset(value))),
+                _ => panic!("unknown key {name}"),
             }
         }
         model
     }
+}
 
-    async fn zset(&mut self, key: &str) -> ZSet {
-        let mut zset = ZSet::default();
-        let members: Vec<(Vec<u8>, i64)> = self.raw.zrange_withscores(key, 0, -1).await.unwrap();
-        for (m, score) in members {
-            zset.add(score, RowGen::from_member(&m).unwrap());
-        }
-        zset
+fn zset(value: Value) -> ZSet {
+    let mut zset = ZSet::default();
+    let members: Vec<(Vec<u8>, i64)> = from_redis_value(value).unwrap();
+    for (m, score) in members {
+        zset.add(score, RowGen::from_member(&m).unwrap());
     }
+    zset
+}
 
-    async fn meta(&mut self, key: &str) -> Meta {
-        let fields: BTreeMap<String, String> = self.raw.hgetall(key).await.unwrap();
-        let number = |name: &str| fields.get(name).map_or(0, |text| text.parse::<i64>().unwrap());
-        let mut sizes: BTreeMap<Topic, Sizes> = BTreeMap::new();
-        for (name, value) in &fields {
-            if let Some(topic) = name.strip_prefix("s:") {
-                sizes.entry(topic.into()).or_default().store = value.parse().unwrap();
-            } else if let Some(topic) = name.strip_prefix("p:") {
-                sizes.entry(topic.into()).or_default().prepare = value.parse().unwrap();
-            }
+fn meta(fields: BTreeMap<String, String>) -> Meta {
+    let number = |name: &str| fields.get(name).map_or(0, |text| text.parse::<i64>().unwrap());
+    let mut sizes: BTreeMap<Topic, Sizes> = BTreeMap::new();
+    for (name, value) in &fields {
+        if let Some(topic) = name.strip_prefix("s:") {
+            sizes.entry(topic.into()).or_default().store = value.parse().unwrap();
+        } else if let Some(topic) = name.strip_prefix("p:") {
+            sizes.entry(topic.into()).or_default().prepare = value.parse().unwrap();
         }
-        let meta = Meta {
-            token: OwnerToken(u128::from_str_radix(&fields["token"], 16).unwrap()),
-            seq: number("seq") as u64,
-            cold: fields.contains_key("cold"),
-            positions: Positions { due_pos: number("due_pos"), jpos: number("jpos"), fence: number("fence") },
-            bodies: number("bodies") as usize,
-            topics: number("topics") as usize,
-            bytes: number("bytes") as u64,
-            sizes,
-        };
-        assert_eq!(meta.members() as i64, number("members"), "meta's sum of members");
-        meta
     }
+    let meta = Meta {
+        token: OwnerToken(u128::from_str_radix(&fields["token"], 16).unwrap()),
+        seq: number("seq") as u64,
+        cold: fields.contains_key("cold"),
+        positions: Positions { due_pos: number("due_pos"), jpos: number("jpos"), fence: number("fence") },
+        bodies: number("bodies") as usize,
+        topics: number("topics") as usize,
+        bytes: number("bytes") as u64,
+        sizes,
+    };
+    assert_eq!(meta.members() as i64, number("members"), "meta's sum of members");
+    meta
 }
