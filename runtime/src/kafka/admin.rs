@@ -1,11 +1,10 @@
 //! Topics, their settings and their ends: for `duectl init` and the check of the world at every start.
 
 use super::client::{Cluster, Quiet};
-use super::error::KafkaFault;
+use super::error::{Disposition, KafkaFault};
 use super::native;
 use super::topic_id::TopicId;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
-use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
@@ -13,7 +12,10 @@ use rdkafka::metadata::{Metadata, MetadataTopic};
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Pause before a question that brokers could not answer yet is asked again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// A topic as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +102,8 @@ impl Admin {
         self
     }
 
-    /// Creates what is missing. A topic that is there is left as it is. Other failures come per topic.
+    /// Creates what is missing and waits for its leaders. A topic that is there is left as it is. Other failures come per
+    /// topic.
     pub async fn create_topics(
         &self,
         specs: &[TopicSpec],
@@ -118,14 +121,33 @@ impl Admin {
             return Ok(Vec::new());
         }
         let answers = self.admin.create_topics(&topics, &self.options()).await.map_err(KafkaFault::at(OP))?;
-        Ok(answers
+        let created: Vec<_> = answers
             .into_iter()
             .map(|answer| match answer {
                 Ok(name) => (name, Ok(Created::New)),
                 Err((name, Code::TopicAlreadyExists)) => (name, Ok(Created::Existed)),
                 Err((name, code)) => (name, Err(KafkaFault::of(OP, KafkaError::AdminOp(code)))),
             })
-            .collect())
+            .collect();
+        for (name, outcome) in &created {
+            if matches!(outcome, Ok(Created::New)) {
+                self.wait_for_leaders(name).await?;
+            }
+        }
+        Ok(created)
+    }
+
+    /// A topic is made before brokers and clients know who leads it: whoever used it at once would fail.
+    async fn wait_for_leaders(&self, name: &str) -> Result<(), KafkaFault> {
+        let deadline = Instant::now() + self.within;
+        while !self.topic(name).await?.is_some_and(|topic| topic.has_leaders()) {
+            if Instant::now() >= deadline {
+                let last = format!("{name} has partitions without a leader");
+                return Err(KafkaFault::Deadline { op: "create topics", last });
+            }
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+        Ok(())
     }
 
     /// Deletes topics; one that is not there is fine.
@@ -209,9 +231,7 @@ impl Admin {
     /// First offset of a partition and the offset after its last record, decided or not.
     pub async fn watermarks(&self, topic: &str, partition: i32) -> Result<(i64, i64), KafkaFault> {
         let (consumer, topic, within) = (self.consumer.clone(), topic.to_owned(), self.within);
-        blocking("watermarks", move || consumer.fetch_watermarks(&topic, partition, within))
-            .await?
-            .map_err(KafkaFault::at("watermarks"))
+        blocking("watermarks", move || watermarks(&consumer, &topic, partition, within)).await?
     }
 
     /// The first offset whose record is at least as new as `at` (epoch ms); the log's end if none is.
@@ -247,8 +267,19 @@ impl Admin {
     }
 }
 
-/// Shared by all who may ask for offsets by time. Blocks.
-pub(super) fn offset_at<C: ConsumerContext + ClientContext>(
+/// First offset and end of a partition, as the consumer's isolation has it. Blocks.
+pub(super) fn watermarks<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    partition: i32,
+    within: Duration,
+) -> Result<(i64, i64), KafkaFault> {
+    const OP: &str = "watermarks";
+    again(within, |left| consumer.fetch_watermarks(topic, partition, left).map_err(KafkaFault::at(OP)))
+}
+
+/// The first offset at least as new as `at`, else the end. Blocks.
+pub(super) fn offset_at<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     topic: &str,
     partition: i32,
@@ -256,16 +287,36 @@ pub(super) fn offset_at<C: ConsumerContext + ClientContext>(
     within: Duration,
 ) -> Result<i64, KafkaFault> {
     const OP: &str = "offset at time";
-    let mut list = TopicPartitionList::with_capacity(1);
-    list.add_partition_offset(topic, partition, Offset::Offset(at)).map_err(KafkaFault::at(OP))?;
-    let answer = consumer.offsets_for_times(list, within).map_err(KafkaFault::at(OP))?;
-    let found = answer.find_partition(topic, partition).map(|e| e.error().map(|()| e.offset()));
-    match found.transpose().map_err(KafkaFault::at(OP))? {
+    let found = again(within, |left| {
+        let mut list = TopicPartitionList::with_capacity(1);
+        list.add_partition_offset(topic, partition, Offset::Offset(at)).map_err(KafkaFault::at(OP))?;
+        let answer = consumer.offsets_for_times(list, left).map_err(KafkaFault::at(OP))?;
+        let found = answer.find_partition(topic, partition).map(|e| e.error().map(|()| e.offset()));
+        found.transpose().map_err(KafkaFault::at(OP))
+    })?;
+    match found {
         Some(Offset::Offset(offset)) => Ok(offset),
-        _ => consumer
-            .fetch_watermarks(topic, partition, within)
-            .map(|(_, end)| end)
-            .map_err(KafkaFault::at(OP)),
+        _ => watermarks(consumer, topic, partition, within).map(|(_, end)| end),
+    }
+}
+
+/// Asks again while brokers are not ready (a leader that just moved answers so), until the time is up.
+fn again<T>(
+    within: Duration,
+    mut ask: impl FnMut(Duration) -> Result<T, KafkaFault>,
+) -> Result<T, KafkaFault> {
+    let deadline = Instant::now() + within;
+    loop {
+        // librdkafka takes zero for "do not wait at all".
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match ask(left) {
+            Err(fault)
+                if fault.disposition() == Disposition::Retry && Instant::now() + AGAIN_AFTER < deadline =>
+            {
+                std::thread::sleep(AGAIN_AFTER);
+            }
+            answer => return answer,
+        }
     }
 }
 

@@ -89,7 +89,7 @@ impl JournalReader {
 
     /// First offset, and the offset up to which every transaction is decided (the last stable offset).
     pub fn stable_range(&self, partition: i32, within: Duration) -> Result<(i64, i64), KafkaFault> {
-        self.consumer.fetch_watermarks(&self.topic, partition, within).map_err(KafkaFault::at("watermarks"))
+        super::admin::watermarks(&self.consumer, &self.topic, partition, within)
     }
 
     fn read_assigned(
