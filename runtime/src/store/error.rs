@@ -195,8 +195,8 @@ fn classify_number(number: u16) -> Class {
         | 1290 | 1792 | 1836 | 1021 | 1114 | 1037 | 1041 | 1135 | 3100
         // too many prepared statements on the server
         | 1461 => Class::Unavailable,
-        // NULL, bad value, out of range, truncated, too long, no default, packet or row too large, bad UTF-8
-        1048 | 1366 | 1292 | 1264 | 1265 | 1406 | 1364 | 1153 | 1118 | 1300 | 1301 | 1690 | 4025 => Class::Refused,
+        // NULL, bad value, out of range, truncated, too long, no default, packet or row too large, bad UTF-8, a CHECK (MySQL, MariaDB), a trigger's SIGNAL
+        1048 | 1366 | 1292 | 1264 | 1265 | 1406 | 1364 | 1153 | 1118 | 1300 | 1301 | 1690 | 3819 | 4025 | 1644 => Class::Refused,
         _ => Class::Other,
     }
 }

@@ -22,13 +22,10 @@ const HERD_AT: i64 = 1_000_000;
 const PAGE_ROWS: u64 = 500;
 
 #[tokio::test]
-async fn hot_statements_read_by_key_and_sort_nothing() {
-    check_plans(&World::on(&server_url()).await).await;
-}
-
-#[tokio::test]
-async fn statements_read_no_more_rows_than_they_answer_deep_inside_a_herd() {
-    check_reads(&mut World::on(&server_url()).await).await;
+async fn hot_statements_read_by_key_sort_nothing_and_read_no_more_than_they_answer() {
+    let mut world = World::on(&server_url()).await;
+    check_plans(&world).await;
+    check_reads(&mut world).await;
 }
 
 #[tokio::test]
