@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dice;
+mod findings;
 mod kafka;
 mod model;
 mod mutations;

@@ -181,7 +181,7 @@ fn case_1_an_owner_stopped_after_its_claim_comes_back_to_a_slot_that_moved() {
 
 impl Case {
     /// Everybody works until the owner is about to do this.
-    fn owner_until_all(&mut self, action: &str) {
+    pub fn owner_until_all(&mut self, action: &str) {
         for _ in 0..3_000 {
             if self.owner(0).at() == Some(action) {
                 return;
@@ -272,7 +272,7 @@ fn case_4_an_owner_killed_at_every_step_twice_in_a_row() {
 }
 
 impl Case {
-    fn everybody_steps(&mut self) {
+    pub fn everybody_steps(&mut self) {
         let mut at = 0;
         let mut worked = false;
         while at < self.m.actors.len() {
