@@ -47,6 +47,7 @@ impl<'a> Call<'a> {
         self
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and borrowed texts")]
     pub(super) fn arg(&mut self, arg: impl ToString) -> &mut Self {
         self.args.push(arg.to_string().into_bytes().into());
         self

@@ -58,7 +58,7 @@ mod tests {
     fn topics_are_numbered_per_part() {
         let items: Vec<(Topic, usize)> = ["a", "b", "a"].iter().map(|t| (Topic::from(*t), 1)).collect();
         let parts = split(&items, |i| &i.0, |i| i.1);
-        assert_eq!(parts[0].topics, ["a".into(), "b".into()]);
+        assert_eq!(parts[0].topics, [Topic::from("a"), Topic::from("b")]);
         assert_eq!(parts[0].items.iter().map(|i| i.0).collect::<Vec<_>>(), [1, 2, 1]);
     }
 }

@@ -109,7 +109,7 @@ async fn a_released_member_waits_out_its_delay_and_an_intent_stays() {
     store.preload(&records, 8).await.unwrap();
     store.claim(2_000, &[quota("a", 9)], MAX_BYTES).await.unwrap();
     let withdraw = PreloadRecord { body: Body::withdraw(b"w"), ..records[1].clone() };
-    assert_eq!(store.preload(&[withdraw.clone()], 8).await.unwrap(), [PreloadOutcome::Intent]);
+    assert_eq!(store.preload(std::slice::from_ref(&withdraw), 8).await.unwrap(), [PreloadOutcome::Intent]);
     store.release(&records.each_ref().map(entry), Duration::from_secs(60)).await.unwrap();
     assert_eq!(store.state().next_due_at, Some(store.state().redis_at + 60_000));
 

@@ -2,7 +2,7 @@
 
 use super::cases::{entry, owner, quota, record};
 use super::server::Server;
-use super::world::{World, token};
+use super::world::token;
 use protocol::slot_store::{MAX_BYTES, TakenOver};
 use redis::cmd;
 use runtime::config::HumanDuration;
@@ -72,7 +72,7 @@ async fn a_call_without_answer_leaves_no_owner_and_does_no_harm_when_it_is_carri
     let records = [record("a", 1, 1_000, 10), record("a", 2, 1_000, 10)];
     store.preload(&records, 8).await.unwrap();
 
-    world.config.response_timeout = HumanDuration(Duration::from_millis(500));
+    world.config.response_timeout = HumanDuration(Duration::from_secs(3));
     let mut hasty = world.store().await;
     assert!(matches!(hasty.take_over(token(2)).await.unwrap(), TakenOver::Warm(_)));
     // What was sent is carried out when the server goes on.
@@ -125,8 +125,8 @@ async fn a_server_that_is_not_there_is_unavailable() {
 #[tokio::test]
 async fn a_node_of_a_cluster_serves_a_slot_like_a_single_server() {
     let server = Server::start(&["--cluster-enabled", "yes"]).await;
-    let mut raw =
-        redis::Client::open(server.url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut world = server.world().await;
+    let mut raw = world.raw.clone();
     () = cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383).query_async(&mut raw).await.unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !cmd("CLUSTER")
@@ -139,7 +139,6 @@ async fn a_node_of_a_cluster_serves_a_slot_like_a_single_server() {
         assert!(std::time::Instant::now() < deadline, "the cluster does not come up");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let mut world = World::at(&server.url).await;
     let mut store = owner(&world, 1).await;
     store.preload(&[record("a", 1, 1_000, 10), record("b:{9}", 2, 1_000, 10)], 8).await.unwrap();
     let claims = store.claim(2_000, &[quota("a", 1), quota("b:{9}", 1)], MAX_BYTES).await.unwrap();

@@ -1,7 +1,7 @@
 //! Random sequences of calls by two processes, with keys lost, swapped and rolled back in between: the real scripts and
 //! the pure model answer the same and leave the same keys.
 
-use super::world::{World, member, token};
+use super::world::{Dumps, World, member, token};
 use proptest::prelude::*;
 use protocol::slot_store::model::{Answer, Damage, Found, SlotStoreModel, Ticket};
 use protocol::slot_store::{
@@ -112,7 +112,7 @@ struct Case {
     world: World,
     model: SlotStoreModel,
     processes: Vec<Process>,
-    snapshot: Option<(SlotStoreModel, Vec<(String, Vec<u8>)>)>,
+    snapshot: Option<(SlotStoreModel, Dumps)>,
     count: u64,
 }
 
@@ -144,12 +144,12 @@ impl Process {
 
     fn compare<T: Debug + PartialEq>(
         &self,
-        real: Result<T, SlotError>,
-        expected: Option<Result<T, Refusal>>,
+        real: &Result<T, SlotError>,
+        expected: &Option<Result<T, Refusal>>,
     ) {
         match expected {
             None => assert!(matches!(real, Err(SlotError::NotOwner)), "{real:?}"),
-            Some(expected) => same(&real, &expected),
+            Some(expected) => same(real, expected),
         }
         assert_eq!(self.real.is_owner(), self.ticket.is_some() && self.ready);
     }
@@ -193,7 +193,7 @@ impl Case {
                 let records: Vec<_> = records.into_iter().map(|(n, withdraw)| record(n, withdraw)).collect();
                 let real = p.real.preload(&records, count).await;
                 let expected = p.step(|ticket, at| model.preload(ticket, at, &records, Some(count)));
-                p.compare(real, expected);
+                p.compare(&real, &expected);
             }
             Op::Claim { now, quotas, max_bytes } => {
                 let quotas: Vec<_> = quotas
@@ -203,7 +203,7 @@ impl Case {
                     .collect();
                 let real = p.real.claim(now, &quotas, max_bytes).await;
                 let expected = p.step(|ticket, at| model.claim(ticket, at, now, &quotas, max_bytes));
-                p.compare(real, expected);
+                p.compare(&real, &expected);
             }
             Op::Settle(members) => {
                 let entries: Vec<_> = members.into_iter().map(entry).collect();
@@ -211,7 +211,7 @@ impl Case {
                 let real = p.real.settle(&entries, count, due_pos).await;
                 let expected =
                     p.step(|ticket, at| model.settle(ticket, at, &entries, Some(count), due_pos, false));
-                p.compare(real, expected);
+                p.compare(&real, &expected);
             }
             Op::SettleFates { fates, rebuilt } => {
                 let fates: Vec<_> = fates.into_iter().map(row_gen).collect();
@@ -223,7 +223,7 @@ impl Case {
                     .collect();
                 let expected =
                     p.step(|ticket, at| model.settle(ticket, at, &entries, Some(count), None, rebuilt));
-                p.compare(real, expected);
+                p.compare(&real, &expected);
             }
             Op::Release { members, delayed } => {
                 let entries: Vec<_> = members.into_iter().map(entry).collect();
@@ -235,17 +235,17 @@ impl Case {
                 }
                 let delay_ms = delay.as_millis() as i64;
                 let expected = p.step(|ticket, at| model.release(ticket, at, &entries, delay_ms));
-                p.compare(real, expected);
+                p.compare(&real, &expected);
             }
             Op::ReturnPrepared => {
                 let real = p.real.return_prepared().await;
                 let expected = model_return_prepared(model, p);
-                p.compare(real, expected);
+                p.compare(&real, &expected);
             }
             Op::NextTopics => {
                 let real = p.real.next_topics(2).await;
                 let expected = p.step(|ticket, at| model.look(ticket, at, &[], i64::MAX, 2));
-                p.compare(real, expected);
+                p.compare(&real, &expected);
             }
             Op::Forget => {
                 let real = p.real.forget().await;
@@ -287,7 +287,7 @@ impl Case {
             (p.ticket, p.ready, p.members) = (Some(Ticket { seq: answer.seq, ..ticket }), true, 0);
             Ok(())
         });
-        p.compare(real, expected);
+        p.compare(&real, &expected);
     }
 }
 

@@ -3,7 +3,7 @@
 use protocol::slot_store::model::{Damage, Meta, Sizes, SlotStoreModel, ZSet};
 use protocol::slot_store::{Body, Positions, Topic};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, Value, cmd, from_redis_value};
+use redis::{AsyncCommands, AsyncConnectionConfig, Value, cmd, from_redis_value};
 use runtime::config::{HumanDuration, Redis, Secret};
 use runtime::slots::{SlotClient, SlotKeys, SlotStore};
 use schemas::ids::{Generation, RowGen, RowId, Slot};
@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) const SLOT: Slot = Slot(3);
+
+/// Keys with what DUMP gives of them.
+pub(super) type Dumps = Vec<(String, Vec<u8>)>;
 
 /// Keys of one slot under a prefix of its own.
 pub(super) struct World {
@@ -32,8 +35,8 @@ pub(super) fn config(url: &str) -> Redis {
     Redis {
         url: Secret::new(url),
         prefix: format!("t{nanos:x}-{}-{unique}", std::process::id()),
-        connect_timeout: HumanDuration(Duration::from_secs(5)),
-        response_timeout: HumanDuration(Duration::from_secs(10)),
+        connect_timeout: HumanDuration(Duration::from_secs(30)),
+        response_timeout: HumanDuration(Duration::from_secs(30)),
         retries: 3,
         retry_min: HumanDuration(Duration::from_millis(20)),
         retry_max: HumanDuration(Duration::from_millis(200)),
@@ -55,7 +58,12 @@ impl World {
     }
 
     pub(super) async fn at(url: &str) -> World {
-        let raw = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+        // The library's half a second is too short for a machine that builds and tests at once.
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(30)))
+            .set_response_timeout(Some(Duration::from_secs(30)));
+        let client = redis::Client::open(url).unwrap();
+        let raw = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
         let config = config(url);
         World { keys: SlotKeys::new(&config.prefix, SLOT), config, raw }
     }
@@ -72,7 +80,7 @@ impl World {
         keys
     }
 
-    pub(super) async fn snapshot(&mut self) -> Vec<(String, Vec<u8>)> {
+    pub(super) async fn snapshot(&mut self) -> Dumps {
         let mut dumps = Vec::new();
         for key in self.all_keys().await {
             let dump: Vec<u8> = cmd("DUMP").arg(&key).query_async(&mut self.raw).await.unwrap();
@@ -150,7 +158,7 @@ impl World {
         let mut model = SlotStoreModel::default();
         for (name, value) in names.iter().zip(values) {
             match name.split_once(':') {
-                None if *name == "meta" => model.meta = Some(meta(from_redis_value(value).unwrap())),
+                None if *name == "meta" => model.meta = Some(meta(&from_redis_value(value).unwrap())),
                 None if *name == "body" => {
                     let bodies: Vec<(Vec<u8>, Vec<u8>)> = from_redis_value(value).unwrap();
                     let read = |(m, body): (Vec<u8>, _)| {
@@ -180,10 +188,10 @@ fn zset(value: Value) -> ZSet {
     zset
 }
 
-fn meta(fields: BTreeMap<String, String>) -> Meta {
+fn meta(fields: &BTreeMap<String, String>) -> Meta {
     let number = |name: &str| fields.get(name).map_or(0, |text| text.parse::<i64>().unwrap());
     let mut sizes: BTreeMap<Topic, Sizes> = BTreeMap::new();
-    for (name, value) in &fields {
+    for (name, value) in fields {
         if let Some(topic) = name.strip_prefix("s:") {
             sizes.entry(topic.into()).or_default().store = value.parse().unwrap();
         } else if let Some(topic) = name.strip_prefix("p:") {
