@@ -96,15 +96,15 @@ impl Pipeline {
         *count += 1;
         let label = if *count == 1 { program.to_owned() } else { format!("{program}-{count}") };
         let mut env = self.settings.get(program).cloned().unwrap_or_default();
-        let shared = [
-            ("KAFKA__BOOTSTRAP", &self.addresses.kafka),
-            ("TOPICS__PREFIX", &self.prefix),
-            ("MYSQL__URL", &self.mysql_url),
-        ];
-        env.extend(shared.map(|(key, value)| (key.to_owned(), value.clone())));
+        let mut set = |key: &str, value: &str| env.insert(key.to_owned(), value.to_owned());
+        set("KAFKA__BOOTSTRAP", &self.addresses.kafka);
+        set("TOPICS__PREFIX", &self.prefix);
+        // The dispatcher knows no MySQL, the others no Redis.
         if program == "dispatcher" {
-            env.insert("REDIS__URL".to_owned(), self.addresses.redis.clone());
-            env.insert("REDIS__PREFIX".to_owned(), self.redis_prefix.clone());
+            set("REDIS__URL", &self.addresses.redis);
+            set("REDIS__PREFIX", &self.redis_prefix);
+        } else {
+            set("MYSQL__URL", &self.mysql_url);
         }
         Program::spawn(program, &label, &env, &self.dir, self.lifetime)
     }

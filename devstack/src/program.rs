@@ -53,7 +53,11 @@ impl Program {
             Ok(answer.map(drop))
         })
         .await;
-        outcome.map_err(|error| error.context(format!("log of {}:\n{}", self.name, self.process.log_tail())))
+        // A process that ended is reported with its log already.
+        outcome.map_err(|error| match self.process.exit_status() {
+            Some(_) => error,
+            None => error.context(format!("log of {}:\n{}", self.name, self.process.log_tail())),
+        })
     }
 
     /// The text of `/metrics`.
