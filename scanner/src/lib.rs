@@ -41,7 +41,8 @@ pub async fn run(cfg: Arc<Config>, life: Lifecycle) -> anyhow::Result<()> {
         rule: cfg.scan.rule(),
         pages: Semaphore::new(cfg.scan.pages_at_once as usize),
         backoff: Backoff::of(&cfg.mysql),
-        fenced_pause: cfg.kafka.session_timeout.get(),
+        // A member that lost its session hears of it with its next heartbeat.
+        fenced_pause: cfg.kafka.session_timeout.get() / 4,
         mysql: readiness.gate("mysql", "connecting"),
         kafka: readiness.gate("kafka", "connecting"),
     });

@@ -3,7 +3,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     runtime::program::main::<scanner::config::Config, _, _>(
-        &[scanner::metrics::ALL, runtime::kafka::metrics::ALL],
+        &[scanner::metrics::ALL, runtime::kafka::metrics::ALL, runtime::store::metrics::ALL],
         scanner::run,
     )
 }

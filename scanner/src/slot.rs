@@ -26,6 +26,8 @@ pub async fn scan_slot(deps: Arc<Deps>, slot: Slot, stop: CancellationToken) -> 
         let Some(scanning) = stop.run_until_cancelled(fresh).await else { break };
         match scanning?.run(&stop).await? {
             Ended::Stopped => break,
+            // The new owner was quicker than the word that the slot is gone.
+            Ended::Fenced(_) if stop.is_cancelled() => break,
             Ended::Fenced(by) => {
                 meters.fenced.increment(1);
                 tracing::warn!(slot = slot.0, "another scanner has taken the slot, waiting for the group: {by}");

@@ -4,4 +4,5 @@
 mod crash;
 mod emission;
 mod group;
+mod outage;
 mod world;

@@ -26,7 +26,12 @@ pub(crate) const RULE: ScanRule = ScanRule {
 
 /// What a scanner needs, with a pool of its own.
 pub(crate) async fn deps(pipeline: &TestPipeline, rule: ScanRule) -> Arc<Deps> {
-    let db = Db::connect(&Options::new(&pipeline.db.url)).await.unwrap();
+    deps_at(pipeline, rule, &pipeline.db.url).await
+}
+
+/// The same, with another way to the database.
+pub(crate) async fn deps_at(pipeline: &TestPipeline, rule: ScanRule, url: &str) -> Arc<Deps> {
+    let db = Db::connect(&Options::new(url)).await.unwrap();
     let producer = BatchProducer::new(&pipeline.cluster, &BatchSettings::new("test")).unwrap();
     let readiness = Readiness::default();
     Arc::new(Deps {
@@ -52,7 +57,10 @@ pub(crate) struct Scanner {
 
 impl Scanner {
     pub(crate) async fn start(pipeline: &TestPipeline, slot: u16, rule: ScanRule) -> Scanner {
-        let deps = deps(pipeline, rule).await;
+        Scanner::with(deps(pipeline, rule).await, slot)
+    }
+
+    pub(crate) fn with(deps: Arc<Deps>, slot: u16) -> Scanner {
         let stop = CancellationToken::new();
         let task = tokio::spawn(scan_slot(deps, Slot(slot), stop.clone()));
         Scanner { stop, task }
