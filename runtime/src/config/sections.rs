@@ -77,9 +77,9 @@ impl Kafka {
         v.rule(
             &format!("{prefix}.session_timeout"),
             &self.session_timeout,
-            (Duration::from_secs(6)..=Duration::from_secs(300)).contains(&self.session_timeout),
-            "must lie between 6s and 5m, the limits of brokers",
-            "10s is the default",
+            (Duration::from_secs(2)..=Duration::from_secs(300)).contains(&self.session_timeout),
+            "must lie between 2s and 5m",
+            "10s is the default; below 6s only where the brokers lower group.min.session.timeout.ms",
         );
         positive(&format!("{prefix}.request_timeout"), self.request_timeout, v);
         for name in self.properties.keys() {
@@ -175,7 +175,7 @@ impl Mysql {
             &self.wait_timeout,
             whole_seconds(self.wait_timeout) && self.wait_timeout.as_secs() <= 10,
             "must be whole seconds and at most 10s: it is how long a stopped program may hold locks",
-            "10s is the default",
+            "10s is the default; below 6s only where the brokers lower group.min.session.timeout.ms",
         );
         v.rule(
             &key("lock_wait_timeout"),
@@ -337,7 +337,7 @@ impl Lifecycle {
             &self.drain_timeout,
             (Duration::from_secs(1)..=Duration::from_secs(120)).contains(&self.drain_timeout),
             "must lie between 1s and 2m",
-            "10s is the default",
+            "10s is the default; below 6s only where the brokers lower group.min.session.timeout.ms",
         );
     }
 }

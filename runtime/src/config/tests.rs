@@ -26,6 +26,8 @@ struct Scan {
 impl Config for Sample {
     const PROGRAM: &'static str = "sample";
     const DEFAULTS: &'static str = r#"# The program's own part.
+
+# Lost with the section that is printed with the shared ones.
 [http]
 listen = "127.0.0.1:9470"
 
@@ -120,7 +122,9 @@ fn the_printed_configuration_hides_passwords_and_loads_again() {
     let printed = loaded.redacted();
     assert!(!printed.contains("s3cret") && !loaded.changes().contains("s3cret"), "{printed}");
     assert!(!format!("{:?}", loaded.config.mysql).contains("s3cret"));
+    assert!(!printed.contains("Lost with the section"), "{printed}");
     for part in [
+        "# The program's own part.\n",
         "url = \"mysql://u:***@db/x\"\n",
         "[kafka.properties]\n\"sasl.password\" = \"***\"\n",
         "# Rows per page.\nbatch = 7\n",
@@ -202,7 +206,7 @@ fn each_broken_rule_shows_key_value_rule_and_remedy() {
         (
             "kafka",
             "session_timeout = \"1s\"",
-            "kafka.session_timeout = 1s: must lie between 6s and 5m, the limits of brokers; 10s is the default",
+            "kafka.session_timeout = 1s: must lie between 2s and 5m; 10s is the default; below 6s only where the brokers lower group.min.session.timeout.ms",
         ),
         ("kafka", "request_timeout = \"0s\"", "kafka.request_timeout = 0s: must be above zero; raise it"),
         (
@@ -286,4 +290,26 @@ fn each_broken_rule_shows_key_value_rule_and_remedy() {
     ] {
         assert_eq!(line(section, text), expected);
     }
+}
+
+/// docs/CONFIG.md holds the default files as they are; `UPDATE=1 cargo test -p runtime docs_config` rewrites it.
+#[test]
+fn docs_config_shows_the_default_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut text = include_str!("docs_head.md").to_owned();
+    for section in Sample::SHARED {
+        text += &format!("```toml\n{}```\n\n", section.defaults);
+    }
+    for program in ["ingest", "scanner", "dispatcher", "compensator"] {
+        let file = root.join(program).join("config.default.toml");
+        let own = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        text += &format!("## duestream-{program}\n\n```toml\n{}\n```\n\n", own.trim_end());
+    }
+    let text = text.trim_end().to_owned() + "\n";
+    let doc = root.join("docs/CONFIG.md");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&doc, &text).unwrap();
+    }
+    let found = std::fs::read_to_string(&doc).unwrap_or_default();
+    assert!(found == text, "docs/CONFIG.md is not up to date: UPDATE=1 cargo test --release -p runtime docs_config");
 }
