@@ -31,7 +31,7 @@ pub enum Mutation {
     EpochIgnored,
     /// A take-over trusts its own end of the journal instead of Redis's position.
     JposNotReread,
-    /// A take-over fences nobody and commits no barrier; its producers are initialised when they are needed.
+    /// A take-over fences nobody: its barrier is a plain record, its producers are initialised when they are needed.
     NoBarrier,
     /// Fates found by a take-over are not removed from Redis.
     StoreNotReconciled,

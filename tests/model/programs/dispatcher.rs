@@ -456,9 +456,11 @@ impl Dispatcher {
     }
 
     fn barrier(&mut self, w: &mut World, doing: &mut Doing, record: JournalRecord) -> Option<Input> {
-        if self.played || w.has(Mutation::NoBarrier) {
-            let end = if self.played { w.kafka.stable(self.slot) } else { w.kafka.journal_end(self.slot) };
-            return Some(Input::Barrier(Ok(end)));
+        if self.played {
+            return Some(Input::Barrier(Ok(w.kafka.stable(self.slot))));
+        }
+        if w.has(Mutation::NoBarrier) {
+            return Some(Input::Barrier(Ok(w.kafka.append_plain(self.slot, record, w.now))));
         }
         if doing.stage == 0 {
             doing.stage = 1;
