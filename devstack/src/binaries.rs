@@ -22,10 +22,9 @@ pub fn folder() -> Result<PathBuf> {
 /// When it is missing, or older than a source file of the work tree: a test must never run yesterday's program.
 pub fn path(name: &str) -> Result<PathBuf> {
     let file = folder()?.join(name);
-    let built = file
-        .metadata()
-        .and_then(|metadata| metadata.modified())
-        .with_context(|| format!("{} is not built; run ./dev test, or cargo build --release", file.display()))?;
+    let built = file.metadata().and_then(|metadata| metadata.modified()).with_context(|| {
+        format!("{} is not built; run ./dev test, or cargo build --release", file.display())
+    })?;
     let root = paths::work_tree()?;
     let crates = ["schemas", "protocol", "runtime", name.trim_start_matches("duestream-")];
     for krate in crates {

@@ -61,7 +61,8 @@ impl Kafka {
 
     /// `host:port` of every broker, for `bootstrap.servers`.
     pub fn bootstrap(&self) -> String {
-        let list: Vec<String> = self.brokers.iter().map(|broker| format!("127.0.0.1:{}", broker.port)).collect();
+        let list: Vec<String> =
+            self.brokers.iter().map(|broker| format!("127.0.0.1:{}", broker.port)).collect();
         list.join(",")
     }
 
@@ -203,7 +204,10 @@ pub fn jars() -> Result<PathBuf> {
     if let Some(home) = std::env::var_os("KAFKA_HOME") {
         let libs = PathBuf::from(home).join("libs");
         if !libs.is_dir() {
-            bail!("KAFKA_HOME is set but {} is no folder; point it at an unpacked Kafka, or unset it", libs.display());
+            bail!(
+                "KAFKA_HOME is set but {} is no folder; point it at an unpacked Kafka, or unset it",
+                libs.display()
+            );
         }
         return Ok(libs);
     }
@@ -250,13 +254,18 @@ mod tests {
 
     #[test]
     fn the_pom_fetches_the_version_that_is_named_here() {
-        assert!(POM.contains(&format!("<artifactId>kafka_2.13</artifactId>\n      <version>{VERSION}</version>")));
+        assert!(
+            POM.contains(&format!("<artifactId>kafka_2.13</artifactId>\n      <version>{VERSION}</version>"))
+        );
     }
 
     #[test]
     fn three_brokers_know_each_other_and_replicate() {
         let text = properties(1, &[(1, 2), (3, 4), (5, 6)], Path::new("/x"));
-        assert!(text.contains("controller.quorum.voters=1@127.0.0.1:2,2@127.0.0.1:4,3@127.0.0.1:6\n"), "{text}");
+        assert!(
+            text.contains("controller.quorum.voters=1@127.0.0.1:2,2@127.0.0.1:4,3@127.0.0.1:6\n"),
+            "{text}"
+        );
         assert!(text.contains("node.id=2\n") && text.contains("min.insync.replicas=2\n"), "{text}");
     }
 }

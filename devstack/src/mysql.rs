@@ -92,7 +92,10 @@ fn find() -> Result<PathBuf> {
 }
 
 fn is_mariadb(server: &Path) -> Result<bool> {
-    let out = Command::new(server).arg("--version").output().with_context(|| format!("run {}", server.display()))?;
+    let out = Command::new(server)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("run {}", server.display()))?;
     Ok(String::from_utf8_lossy(&out.stdout).contains("MariaDB"))
 }
 
@@ -105,9 +108,11 @@ fn initialise(server: &Path, dir: &Path) -> Result<()> {
         let script = paths::find_program(&["mariadb-install-db", "mysql_install_db"])
             .context("found mariadbd but not mariadb-install-db; install mariadb-server completely")?;
         let mut command = Command::new(script);
-        command
-            .arg(format!("--defaults-file={}", dir.join("my.cnf").display()))
-            .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--cross-bootstrap"]);
+        command.arg(format!("--defaults-file={}", dir.join("my.cnf").display())).args([
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--cross-bootstrap",
+        ]);
         command
     } else {
         let mut command = Command::new(server);

@@ -33,7 +33,8 @@ pub fn cache() -> Result<PathBuf> {
 /// First of `names` found on PATH or in the folders where distributions put servers.
 pub fn find_program(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let dirs: Vec<PathBuf> =
-        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from)).collect();
+    let dirs: Vec<PathBuf> = std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from))
+        .collect();
     names.iter().find_map(|name| dirs.iter().map(|dir| dir.join(name)).find(|file| file.is_file()))
 }

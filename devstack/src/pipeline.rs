@@ -46,13 +46,21 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Creates database and topics for a pipeline called `name` (letters, digits, `_`); logs go to `dir`.
-    pub async fn create(addresses: &Addresses, name: &str, layout: &Layout, dir: &Path, lifetime: Lifetime) -> Result<Pipeline> {
+    pub async fn create(
+        addresses: &Addresses,
+        name: &str,
+        layout: &Layout,
+        dir: &Path,
+        lifetime: Lifetime,
+    ) -> Result<Pipeline> {
         if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
             bail!("a pipeline's name holds letters, digits and _ only: {name}");
         }
         std::fs::create_dir_all(dir)?;
-        let mut connection = sqlx::MySqlConnection::connect(&addresses.mysql).await.context("connect to MySQL")?;
-        let create = format!("CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
+        let mut connection =
+            sqlx::MySqlConnection::connect(&addresses.mysql).await.context("connect to MySQL")?;
+        let create =
+            format!("CREATE DATABASE IF NOT EXISTS `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
         sqlx::query(AssertSqlSafe(create)).execute(&mut connection).await.context("create the database")?;
         let pipeline = Pipeline {
             prefix: format!("{name}."),
@@ -66,7 +74,9 @@ impl Pipeline {
         };
         let (shards, slots, partitions) =
             (layout.shards.to_string(), layout.slots.to_string(), layout.partitions.to_string());
-        pipeline.duectl_ok(&["init", "--shards", &shards, "--slots", &slots, "--partitions-tasks", &partitions]).await?;
+        pipeline
+            .duectl_ok(&["init", "--shards", &shards, "--slots", &slots, "--partitions-tasks", &partitions])
+            .await?;
         Ok(pipeline)
     }
 

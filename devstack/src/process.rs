@@ -106,12 +106,23 @@ impl Process {
         if let Some(dir) = command.get_current_dir() {
             wrapped.current_dir(dir);
         }
-        let out = File::options().create(true).append(true).open(log).with_context(|| format!("open {}", log.display()))?;
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("open {}", log.display()))?;
         wrapped.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).process_group(0);
-        let child = spawn_from_lasting_thread(wrapped).with_context(|| format!("start {name} ({:?})", command.get_program()))?;
+        let child = spawn_from_lasting_thread(wrapped)
+            .with_context(|| format!("start {name} ({:?})", command.get_program()))?;
         let pid = i32::try_from(child.id())?;
         let identity = Identity::of(pid).unwrap_or(Identity { pid, started_ticks: 0 });
-        Ok(Process { name: name.to_owned(), log: log.to_owned(), identity, child: Mutex::new(child), lifetime })
+        Ok(Process {
+            name: name.to_owned(),
+            log: log.to_owned(),
+            identity,
+            child: Mutex::new(child),
+            lifetime,
+        })
     }
 
     /// Its identity, for a pid file.
@@ -133,7 +144,9 @@ impl Process {
     pub fn check_alive(&self) -> Result<()> {
         match self.exit_status() {
             None => Ok(()),
-            Some(status) => bail!("{} ended with {status}; its log ends with:\n{}", self.name, self.log_tail()),
+            Some(status) => {
+                bail!("{} ended with {status}; its log ends with:\n{}", self.name, self.log_tail())
+            }
         }
     }
 
@@ -226,7 +239,11 @@ static SPAWNER: LazyLock<Mutex<mpsc::Sender<Order>>> = LazyLock::new(|| {
 
 fn spawn_from_lasting_thread(command: Command) -> Result<Child> {
     let (tx, rx) = mpsc::channel();
-    SPAWNER.lock().expect("no panic while holding the lock").send((command, tx)).context("the spawner has ended")?;
+    SPAWNER
+        .lock()
+        .expect("no panic while holding the lock")
+        .send((command, tx))
+        .context("the spawner has ended")?;
     Ok(rx.recv().context("the spawner has ended")??)
 }
 
@@ -248,7 +265,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo the reason; exit 3"]);
-        let process = Process::spawn("child", &command, &dir.path().join("log"), Lifetime::WithStarter).unwrap();
+        let process =
+            Process::spawn("child", &command, &dir.path().join("log"), Lifetime::WithStarter).unwrap();
         process.wait_exit(Duration::from_secs(10)).unwrap();
         let error = process.check_alive().unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("the reason"), "{error}");
@@ -259,7 +277,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]);
-        let process = Process::spawn("stubborn", &command, &dir.path().join("log"), Lifetime::WithStarter).unwrap();
+        let process =
+            Process::spawn("stubborn", &command, &dir.path().join("log"), Lifetime::WithStarter).unwrap();
         while !process.log_tail().contains("up") {
             std::thread::yield_now();
         }

@@ -25,7 +25,13 @@ pub struct Program {
 
 impl Program {
     /// Spawns `duestream-NAME` with configuration `env` (keys such as `SCAN__HORIZON`), logging into `dir`.
-    pub fn spawn(name: &'static str, label: &str, env: &BTreeMap<String, String>, dir: &Path, lifetime: Lifetime) -> Result<Program> {
+    pub fn spawn(
+        name: &'static str,
+        label: &str,
+        env: &BTreeMap<String, String>,
+        dir: &Path,
+        lifetime: Lifetime,
+    ) -> Result<Program> {
         let port = ports::free_port()?;
         let prefix = format!("DUESTREAM_{}__", name.to_uppercase());
         let mut command = Command::new(binaries::path(&format!("duestream-{name}"))?);
@@ -63,7 +69,8 @@ impl Program {
     /// The text of `/metrics`.
     pub async fn metrics(&self) -> Result<String> {
         let url = format!("{}/metrics", self.http);
-        tokio::task::spawn_blocking(move || Ok(agent().get(&url).call()?.body_mut().read_to_string()?)).await?
+        tokio::task::spawn_blocking(move || Ok(agent().get(&url).call()?.body_mut().read_to_string()?))
+            .await?
     }
 
     /// Sum of all series of one metric, 0 when there is none.
@@ -76,13 +83,19 @@ impl Program {
 pub fn ask_ready(http: &str) -> Result<String, String> {
     match agent().get(&format!("{http}/ready")).call() {
         Ok(answer) if answer.status() == 200 => Ok("ready".to_owned()),
-        Ok(mut answer) => Err(format!("not ready: {}", answer.body_mut().read_to_string().unwrap_or_default().trim())),
+        Ok(mut answer) => {
+            Err(format!("not ready: {}", answer.body_mut().read_to_string().unwrap_or_default().trim()))
+        }
         Err(error) => Err(format!("does not answer: {error}")),
     }
 }
 
 fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(2))).http_status_as_error(false).build().into()
+    ureq::Agent::config_builder()
+        .timeout_global(Some(Duration::from_secs(2)))
+        .http_status_as_error(false)
+        .build()
+        .into()
 }
 
 fn sum_of(text: &str, name: &str) -> f64 {

@@ -31,7 +31,9 @@ impl Addresses {
     /// # Errors
     /// When one is not set: a test without a server is a failure, never a skip.
     pub fn from_env() -> Result<Addresses> {
-        let get = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set; run the tests with ./dev test"));
+        let get = |name: &str| {
+            std::env::var(name).with_context(|| format!("{name} is not set; run the tests with ./dev test"))
+        };
         Ok(Addresses { kafka: get("KAFKA_BOOTSTRAP")?, mysql: get("MYSQL_URL")?, redis: get("REDIS_URL")? })
     }
 
@@ -77,7 +79,10 @@ impl StackFile {
     /// Reads the file of a stack, if there is one.
     pub fn read(dir: &Path) -> Result<Option<StackFile>> {
         match fs::read(dir.join("stack.json")) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(|| format!("read {}/stack.json", dir.display()))?)),
+            Ok(bytes) => Ok(Some(
+                serde_json::from_slice(&bytes)
+                    .with_context(|| format!("read {}/stack.json", dir.display()))?,
+            )),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("read {}/stack.json", dir.display())),
         }
@@ -133,7 +138,8 @@ impl Stack {
         }
         fs::create_dir_all(&dir)?;
         let from_env = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
-        let (kafka_url, mysql_url, redis_url) = (from_env("KAFKA_BOOTSTRAP"), from_env("MYSQL_URL"), from_env("REDIS_URL"));
+        let (kafka_url, mysql_url, redis_url) =
+            (from_env("KAFKA_BOOTSTRAP"), from_env("MYSQL_URL"), from_env("REDIS_URL"));
         let mut stack = Stack {
             addresses: Addresses { kafka: String::new(), mysql: String::new(), redis: String::new() },
             dir,
@@ -213,7 +219,11 @@ impl Stack {
     fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for (index, broker) in self.kafka.iter().flat_map(|kafka| kafka.brokers()).enumerate() {
-            entries.extend(broker.process().map(|p| entry(&format!("kafka-{}", index + 1), p, format!("127.0.0.1:{}", broker.port))));
+            entries.extend(
+                broker
+                    .process()
+                    .map(|p| entry(&format!("kafka-{}", index + 1), p, format!("127.0.0.1:{}", broker.port))),
+            );
         }
         if let Some(mysql) = &self.mysql {
             entries.extend(mysql.process().map(|p| entry("mysql", p, format!("127.0.0.1:{}", mysql.port))));
@@ -227,7 +237,8 @@ impl Stack {
 
     /// Writes the stack's file anew.
     pub fn save(&self) -> Result<()> {
-        let starter = Identity::of(std::process::id().cast_signed()).context("this process has no /proc entry")?;
+        let starter =
+            Identity::of(std::process::id().cast_signed()).context("this process has no /proc entry")?;
         let file = StackFile {
             starter,
             until_down: self.lifetime == Lifetime::UntilDown,
@@ -254,7 +265,12 @@ impl Drop for Stack {
 }
 
 fn entry(name: &str, process: &Process, address: String) -> Entry {
-    Entry { name: name.to_owned(), identity: process.identity().clone(), log: process.log().to_owned(), address }
+    Entry {
+        name: name.to_owned(),
+        identity: process.identity().clone(),
+        log: process.log().to_owned(),
+        address,
+    }
 }
 
 /// Ends and removes stacks that were to live with a starter that is gone, such as those of a killed test run.

@@ -16,8 +16,14 @@ pub async fn create(bootstrap: &str, names: &[&str], partitions: i32) -> Result<
 }
 
 /// The same with topic settings.
-pub async fn create_with(bootstrap: &str, names: &[&str], partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
-    let admin: AdminClient<DefaultClientContext> = ClientConfig::new().set("bootstrap.servers", bootstrap).create()?;
+pub async fn create_with(
+    bootstrap: &str,
+    names: &[&str],
+    partitions: i32,
+    settings: &[(&str, &str)],
+) -> Result<()> {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", bootstrap).create()?;
     let topics: Vec<NewTopic<'_>> = names
         .iter()
         .map(|name| {
@@ -149,9 +155,11 @@ impl Reader {
             }
             // A partition may end in markers or aborted records, which no consumer sees: ask where it stands.
             let positions = self.consumer.position()?;
-            ends.retain(|(topic, partition), end| match positions.find_partition(topic, *partition).map(|p| p.offset()) {
-                Some(Offset::Offset(at)) => at < *end,
-                _ => true,
+            ends.retain(|(topic, partition), end| {
+                match positions.find_partition(topic, *partition).map(|p| p.offset()) {
+                    Some(Offset::Offset(at)) => at < *end,
+                    _ => true,
+                }
             });
             if Instant::now() > deadline {
                 bail!("reading to the end of the topics took longer than {within:?}; left: {ends:?}");
@@ -165,6 +173,12 @@ fn is_passing(error: &rdkafka::error::KafkaError) -> bool {
     use RDKafkaErrorCode as Code;
     matches!(
         error.rdkafka_error_code(),
-        Some(Code::BrokerTransportFailure | Code::AllBrokersDown | Code::OperationTimedOut | Code::Resolve | Code::NotLeaderForPartition)
+        Some(
+            Code::BrokerTransportFailure
+                | Code::AllBrokersDown
+                | Code::OperationTimedOut
+                | Code::Resolve
+                | Code::NotLeaderForPartition
+        )
     )
 }

@@ -66,8 +66,14 @@ async fn bad_records_are_kept_in_rejected_and_good_ones_beside_them_are_delivere
         });
         let record = record.unwrap_or_else(|| panic!("{task:?} is not on rejected"));
         let reason = record.header("duestream-rejected-reason").unwrap_or_default();
-        assert!(!reason.is_empty() && (code.is_empty() || reason == *code), "{task:?}: {reason} instead of {code}");
-        assert!(record.header("duestream-rejected-message").is_some_and(|message| message.len() > 20), "{record:?}");
+        assert!(
+            !reason.is_empty() && (code.is_empty() || reason == *code),
+            "{task:?}: {reason} instead of {code}"
+        );
+        assert!(
+            record.header("duestream-rejected-message").is_some_and(|message| message.len() > 20),
+            "{record:?}"
+        );
     }
     Ok(())
 }
@@ -77,13 +83,16 @@ async fn a_task_submitted_as_json_is_delivered_like_one_submitted_with_headers()
     let world = World::started("json").await?;
     let topic = world.topic("out", 1).await?;
     let due_at = now_ms() + 500;
-    let text = format!(r#"{{"task_id":"text","topic":"{topic}","due_at":{due_at},"key":"k","value":"hello","headers":[{{"name":"a","value":"1"}}]}}"#);
+    let text = format!(
+        r#"{{"task_id":"text","topic":"{topic}","due_at":{due_at},"key":"k","value":"hello","headers":{{"a":"1"}}}}"#
+    );
     let bytes = format!(r#"{{"task_id":"bytes","topic":"{topic}","delay":"1s","value_base64":"AP8="}}"#);
     world.submit(&[Task::bare(text.as_bytes()), Task::bare(bytes.as_bytes())]).await?;
 
     let task_ids = ["text", "bytes"].map(str::to_owned).to_vec();
     let records = world.check(&Expected { task_ids, topics: vec![topic] }).await?;
-    let by_id = |id: &str| records.iter().find(|record| record.header("duestream-task-id") == Some(id)).expect(id);
+    let by_id =
+        |id: &str| records.iter().find(|record| record.header("duestream-task-id") == Some(id)).expect(id);
     assert_eq!(by_id("text").value.as_deref(), Some(&b"hello"[..]));
     assert_eq!(by_id("text").header("a"), Some("1"));
     assert_eq!(by_id("bytes").value.as_deref(), Some(&[0, 0xff][..]));

@@ -15,16 +15,25 @@ async fn bytes_headers_and_partition_arrive_exactly_as_submitted() -> Result<()>
         task("null-value").value(None),
         task("empty-value").value(Some(b"")),
         task("binary").key(Some(&[0xff, 0, 1])).value(Some(&(0..=255).collect::<Vec<u8>>())),
-        task("headers").with("a", "1").with("b", "2").with("a", "3").with_bytes("null", None).with_bytes("empty", Some(b"")),
+        task("headers")
+            .with("a", "1")
+            .with("b", "2")
+            .with("a", "3")
+            .with_bytes("null", None)
+            .with_bytes("empty", Some(b"")),
         task("trace").with("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         task("placed").with("duestream-partition", "6"),
         task("other-key").with("duestream-key", "callback-key").key(Some(b"command-key")),
     ];
     world.submit(&tasks).await?;
 
-    let ids: Vec<String> = tasks.iter().map(|task| String::from_utf8_lossy(task.headers[0].1.as_deref().unwrap_or_default()).into_owned()).collect();
+    let ids: Vec<String> = tasks
+        .iter()
+        .map(|task| String::from_utf8_lossy(task.headers[0].1.as_deref().unwrap_or_default()).into_owned())
+        .collect();
     let records = world.check(&Expected { task_ids: ids.clone(), topics: vec![topic] }).await?;
-    let by_id = |id: &str| records.iter().find(|record| record.header("duestream-task-id") == Some(id)).expect(id);
+    let by_id =
+        |id: &str| records.iter().find(|record| record.header("duestream-task-id") == Some(id)).expect(id);
     for (id, task) in ids.iter().zip(&tasks) {
         let record = by_id(id);
         let key = if id == "other-key" { Some(b"callback-key".to_vec()) } else { task.key.clone() };
@@ -48,7 +57,11 @@ async fn tasks_of_one_key_due_in_the_same_millisecond_leave_in_the_order_of_thei
     let topic = world.topic("out", 3).await?;
     let due_at = now_ms() + 3_000;
     let tasks: Vec<Task> = (0..400)
-        .map(|n| Task::new(&format!("t{n:03}"), &topic, due_at).key(Some(b"one")).with("duestream-shard-key", "one"))
+        .map(|n| {
+            Task::new(&format!("t{n:03}"), &topic, due_at)
+                .key(Some(b"one"))
+                .with("duestream-shard-key", "one")
+        })
         .collect();
     world.submit(&tasks).await?;
 

@@ -11,6 +11,7 @@ const TASKS: usize = 1_500;
 async fn survives_a_kill_and_a_stop(program: &'static str) -> Result<()> {
     let mut world = World::new(program).await?;
     world.pipeline.set("scanner", "SCAN__HORIZON", "4s");
+    world.pipeline.set("scanner", "SCAN__HORIZON_MIN", "2s");
     world.pipeline.set("scanner", "SCAN__BUCKET_MAX", "1s");
     world.start_all().await?;
     let topics = [world.topic("a", 3).await?, world.topic("b", 1).await?, world.topic("c", 2).await?];
@@ -66,6 +67,7 @@ async fn the_compensator_killed_and_stopped_mid_run_loses_and_doubles_nothing() 
 async fn two_instances_of_each_program_share_the_work_and_one_of_each_may_die() -> Result<()> {
     let mut world = World::new("two").await?;
     world.pipeline.set("scanner", "SCAN__HORIZON", "4s");
+    world.pipeline.set("scanner", "SCAN__HORIZON_MIN", "2s");
     world.start_all().await?;
     world.start_all().await?;
     let topic = world.topic("out", 4).await?;

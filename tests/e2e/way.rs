@@ -7,6 +7,7 @@ use tests::{Expected, Task, World, now_ms};
 async fn a_task_due_within_the_horizon_goes_the_near_way_and_one_beyond_it_the_far_way() -> Result<()> {
     let mut world = World::new("way").await?;
     world.pipeline.set("scanner", "SCAN__HORIZON", "4s");
+    world.pipeline.set("scanner", "SCAN__HORIZON_MIN", "2s");
     world.pipeline.set("scanner", "SCAN__BUCKET_MIN", "1s");
     world.pipeline.set("scanner", "SCAN__BUCKET_MAX", "1s");
     world.start_all().await?;
@@ -27,7 +28,10 @@ async fn a_task_due_within_the_horizon_goes_the_near_way_and_one_beyond_it_the_f
     let task_ids = ["past", "at-once", "near", "far"].map(str::to_owned).to_vec();
     world.check(&Expected { task_ids, topics: vec![topic] }).await?;
     let by_scanner = world.only("scanner").metric("duestream_scan_rows_emitted_total").await?;
-    assert!((by_scanner - 1.0).abs() < 0.5, "the scanner emitted {by_scanner} rows instead of the far one alone");
+    assert!(
+        (by_scanner - 1.0).abs() < 0.5,
+        "the scanner emitted {by_scanner} rows instead of the far one alone"
+    );
     Ok(())
 }
 

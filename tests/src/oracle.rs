@@ -25,7 +25,11 @@ impl World {
         self.delivered(&topics, expected.task_ids.len()).await?;
         self.await_count(
             "every task to be final",
-            &format!("SELECT COUNT(*) FROM task WHERE state IN ({}, {})", TaskState::Scheduled.code(), TaskState::Running.code()),
+            &format!(
+                "SELECT COUNT(*) FROM task WHERE state IN ({}, {})",
+                TaskState::Scheduled.code(),
+                TaskState::Running.code()
+            ),
             0,
         )
         .await?;
@@ -51,7 +55,10 @@ pub fn each_once_and_none_early(task_ids: &[String], records: &[Record]) -> Resu
         let due_at = record.number("duestream-due-at");
         let delivered_at = record.number("duestream-delivered-at");
         if due_at.is_none() || delivered_at < due_at || Some(record.timestamp_at) < due_at {
-            early.push(format!("{id}: due {due_at:?}, delivered {delivered_at:?}, written {}", record.timestamp_at));
+            early.push(format!(
+                "{id}: due {due_at:?}, delivered {delivered_at:?}, written {}",
+                record.timestamp_at
+            ));
         }
     }
     let lost: Vec<&&str> = times.iter().filter(|(_, count)| **count == 0).map(|(id, _)| id).collect();
@@ -59,6 +66,11 @@ pub fn each_once_and_none_early(task_ids: &[String], records: &[Record]) -> Resu
     ensure!(lost.is_empty(), "{} lost: {:?}", lost.len(), &lost[..lost.len().min(5)]);
     ensure!(doubled.is_empty(), "{} doubled: {:?}", doubled.len(), &doubled[..doubled.len().min(5)]);
     ensure!(early.is_empty(), "{} early: {:?}", early.len(), &early[..early.len().min(5)]);
-    ensure!(unexpected.is_empty(), "{} unexpected: {:?}", unexpected.len(), &unexpected[..unexpected.len().min(5)]);
+    ensure!(
+        unexpected.is_empty(),
+        "{} unexpected: {:?}",
+        unexpected.len(),
+        &unexpected[..unexpected.len().min(5)]
+    );
     Ok(())
 }

@@ -18,8 +18,15 @@ pub struct Task {
 impl Task {
     /// A task for `topic`, due at `due_at`, known as `id`; its value is its id.
     pub fn new(id: &str, topic: &str, due_at: i64) -> Task {
-        let task = Task { key: Some(id.as_bytes().to_vec()), value: Some(id.as_bytes().to_vec()), headers: Vec::new(), partition: None };
-        task.with("duestream-task-id", id).with("duestream-topic", topic).with("duestream-due-at", &due_at.to_string())
+        let task = Task {
+            key: Some(id.as_bytes().to_vec()),
+            value: Some(id.as_bytes().to_vec()),
+            headers: Vec::new(),
+            partition: None,
+        };
+        task.with("duestream-task-id", id)
+            .with("duestream-topic", topic)
+            .with("duestream-due-at", &due_at.to_string())
     }
 
     /// A record with a value and nothing else.
@@ -63,8 +70,10 @@ impl Task {
 
     /// Its headers for librdkafka.
     pub fn owned_headers(&self) -> OwnedHeaders {
-        self.headers.iter().fold(OwnedHeaders::new_with_capacity(self.headers.len()), |headers, (key, value)| {
-            headers.insert(Header { key, value: value.as_deref() })
-        })
+        self.headers
+            .iter()
+            .fold(OwnedHeaders::new_with_capacity(self.headers.len()), |headers, (key, value)| {
+                headers.insert(Header { key, value: value.as_deref() })
+            })
     }
 }

@@ -41,11 +41,13 @@ impl World {
         let dir = tempfile::Builder::new().prefix("duestream-e2e-").tempdir()?;
         // Leftovers of an earlier run on the same servers must not be taken for this one's.
         let unique = format!("e2e_{name}_{:06x}", rand::random_range(0..0x0100_0000));
-        let mut pipeline = Pipeline::create(&addresses, &unique, layout, dir.path(), Lifetime::WithStarter).await?;
+        let mut pipeline =
+            Pipeline::create(&addresses, &unique, layout, dir.path(), Lifetime::WithStarter).await?;
         for program in program::NAMES {
             // A killed member is missed after this long: the default of 10 s would only make the tests wait.
             pipeline.set(program, "KAFKA__SESSION_TIMEOUT", "3s");
         }
+        pipeline.set("dispatcher", "LIFECYCLE__DRAIN_TIMEOUT", "3s");
         let producer = ClientConfig::new()
             .set("bootstrap.servers", &addresses.kafka)
             .set("enable.idempotence", "true")
@@ -98,7 +100,12 @@ impl World {
     }
 
     /// The same with topic settings.
-    pub async fn topic_with(&self, suffix: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<String> {
+    pub async fn topic_with(
+        &self,
+        suffix: &str,
+        partitions: i32,
+        settings: &[(&str, &str)],
+    ) -> Result<String> {
         let name = format!("cb-{}-{suffix}", self.name);
         topics::create_with(&self.pipeline.addresses().kafka, &[&name], partitions, settings).await?;
         Ok(name)
@@ -118,7 +125,8 @@ impl World {
                 record = record.headers(headers);
             }
             let sent = self.producer.send_result(record);
-            waiting.push(sent.map_err(|(error, _)| error).context("the queue of the test's producer is full")?);
+            waiting
+                .push(sent.map_err(|(error, _)| error).context("the queue of the test's producer is full")?);
         }
         for delivery in waiting {
             delivery.await?.map_err(|(error, _)| error)?;
@@ -144,7 +152,9 @@ impl World {
                 let left = deadline.saturating_duration_since(std::time::Instant::now());
                 let next = reader.next(left)?;
                 let seen = records.len();
-                records.push(next.with_context(|| format!("waited {within:?} for {count} records on {topics:?}, saw {seen}"))?);
+                records.push(next.with_context(|| {
+                    format!("waited {within:?} for {count} records on {topics:?}, saw {seen}")
+                })?);
             }
             records.extend(reader.read_to_end(within)?);
             Ok(records)

@@ -23,7 +23,9 @@ pub async fn status() -> Result<ExitCode> {
         let state = if !entry.identity.is_alive() {
             "ended".to_owned()
         } else if let Some((_, answer)) = servers.iter().find(|(name, _)| entry.name.starts_with(name)) {
-            answer.as_ref().map_or_else(|error| format!("does not answer: {error:#}"), |()| "ready".to_owned())
+            answer
+                .as_ref()
+                .map_or_else(|error| format!("does not answer: {error:#}"), |()| "ready".to_owned())
         } else {
             program::ask_ready(&entry.address).unwrap_or_else(|reason| reason)
         };
@@ -104,7 +106,11 @@ impl Shell {
                 kcat
             }
             Server::Mysql => {
-                let (user, rest) = addresses.mysql.trim_start_matches("mysql://").split_once('@').context("a MySQL URL with a user")?;
+                let (user, rest) = addresses
+                    .mysql
+                    .trim_start_matches("mysql://")
+                    .split_once('@')
+                    .context("a MySQL URL with a user")?;
                 let (host, port) = rest.split_once(':').context("a MySQL URL with a port")?;
                 let (user, password) = user.split_once(':').unwrap_or((user, ""));
                 let mut mysql = Command::new(found(&["mariadb", "mysql"], "mariadb-client or mysql-client")?);

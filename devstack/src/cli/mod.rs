@@ -62,7 +62,8 @@ fn say(text: &str) {
 /// Resolves at the first SIGINT or SIGTERM.
 async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut int), Ok(mut term)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut int), Ok(mut term)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return std::future::pending().await;
     };
     tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }

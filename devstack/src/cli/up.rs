@@ -52,7 +52,8 @@ impl Up {
         }
         say("creating topics and tables (duectl init)");
         let mut pipeline =
-            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::UntilDown).await?;
+            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::UntilDown)
+                .await?;
         topics::create(&stack.addresses().kafka, &["callbacks"], 8).await?;
         say("starting ingest, scanner, dispatcher and compensator");
         let mut programs = Vec::new();
@@ -65,7 +66,9 @@ impl Up {
             program.ready().await?;
         }
         say("ready. In your shell:  eval \"$(./dev env)\"");
-        say("then, for example:     duectl submit --topic callbacks --delay 5s --value hello && duectl watch callbacks");
+        say(
+            "then, for example:     duectl submit --topic callbacks --delay 5s --value hello && duectl watch callbacks",
+        );
         Ok(())
     }
 }

@@ -32,7 +32,9 @@ pub fn prepare(dir: &Path, count: usize) -> Result<Input> {
     let mut task_ids = Vec::with_capacity(count);
     for (index, line) in lines.take(count).enumerate() {
         let columns: Vec<&str> = line.split(',').collect();
-        let [_, origin, destination, _, distance] = columns[..] else { bail!("line {} has no five columns", index + 2) };
+        let [_, origin, destination, _, distance] = columns[..] else {
+            bail!("line {} has no five columns", index + 2)
+        };
         let haul = match distance.parse::<u32>().with_context(|| format!("distance in line {}", index + 2))? {
             0..500 => "short",
             500..1000 => "medium",

@@ -53,14 +53,16 @@ impl Demo {
     async fn play_on(&self, stack: &Stack) -> Result<ExitCode> {
         say("creating topics and tables (duectl init)");
         let mut pipeline =
-            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::WithStarter).await?;
+            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::WithStarter)
+                .await?;
         topics::create(&stack.addresses().kafka, &flights::TOPICS, 8).await?;
         // Most departures then wait in MySQL and go the far way; the first ones are due sooner and go the near way.
         pipeline.set("scanner", "SCAN__HORIZON", "10s");
         pipeline.set("scanner", "SCAN__BUCKET_MIN", "1s");
         pipeline.set("scanner", "SCAN__BUCKET_MAX", "1s");
         say("starting ingest, scanner, dispatcher and compensator");
-        let programs: Vec<Program> = program::NAMES.into_iter().map(|name| pipeline.spawn(name)).collect::<Result<_>>()?;
+        let programs: Vec<Program> =
+            program::NAMES.into_iter().map(|name| pipeline.spawn(name)).collect::<Result<_>>()?;
         for program in &programs {
             program.ready().await?;
         }
@@ -72,7 +74,8 @@ impl Demo {
             self.window
         ));
         let submit = self.submit(&pipeline, &input)?;
-        let seen = watch::until_quiet(stack.addresses(), &pipeline, &submit, input.task_ids.len(), PATIENCE).await?;
+        let seen =
+            watch::until_quiet(stack.addresses(), &pipeline, &submit, input.task_ids.len(), PATIENCE).await?;
         for program in &programs {
             program.process.check_alive()?;
         }

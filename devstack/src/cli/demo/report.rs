@@ -94,7 +94,15 @@ impl fmt::Display for Report {
             self.percentile(100)
         )?;
         writeln!(f, "  throughput   {rate:>8.0}   tasks/s over {:.0} s", self.seconds)?;
-        write!(f, "\n  {}", if self.is_clean() { "Each task once, none early." } else { "NOT as promised: see the numbers above." })
+        write!(
+            f,
+            "\n  {}",
+            if self.is_clean() {
+                "Each task once, none early."
+            } else {
+                "NOT as promised: see the numbers above."
+            }
+        )
     }
 }
 
@@ -140,6 +148,9 @@ mod tests {
         ] {
             assert!(!Report::new(&tasks, 2, &records).is_clean(), "{what}");
         }
-        assert!(!Report::new(&tasks, 1, &[delivered("a", 10, 12), delivered("b", 10, 10)]).is_clean(), "not all accepted");
+        assert!(
+            !Report::new(&tasks, 1, &[delivered("a", 10, 12), delivered("b", 10, 10)]).is_clean(),
+            "not all accepted"
+        );
     }
 }

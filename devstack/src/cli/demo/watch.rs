@@ -20,7 +20,13 @@ pub struct Seen {
 
 /// Shows deliveries until all of `expected` have arrived, or nothing has arrived for `patience` although the submission
 /// is over and the last task was due.
-pub async fn until_quiet(addresses: &Addresses, pipeline: &Pipeline, submit: &Process, expected: usize, patience: Duration) -> Result<Seen> {
+pub async fn until_quiet(
+    addresses: &Addresses,
+    pipeline: &Pipeline,
+    submit: &Process,
+    expected: usize,
+    patience: Duration,
+) -> Result<Seen> {
     let mut database = sqlx::MySqlConnection::connect(&pipeline.mysql_url).await?;
     let (tx, mut rx) = tokio::sync::mpsc::channel(10_000);
     let bootstrap = addresses.kafka.clone();
@@ -48,7 +54,9 @@ pub async fn until_quiet(addresses: &Addresses, pipeline: &Pipeline, submit: &Pr
             screen.show(accepted);
         }
         match submit.exit_status() {
-            Some(status) if !status.success() => bail!("duectl submit ended with {status}:\n{}", submit.log_tail()),
+            Some(status) if !status.success() => {
+                bail!("duectl submit ended with {status}:\n{}", submit.log_tail())
+            }
             Some(_) if last_arrival.elapsed() > patience => break,
             _ => {}
         }
@@ -84,7 +92,15 @@ impl Screen {
     fn new(expected: usize) -> Screen {
         let now = Instant::now();
         let terminal = std::io::stderr().is_terminal();
-        Screen { expected, delivered: 0, started: now, shown: now, shown_delivered: 0, latest: Vec::new(), terminal }
+        Screen {
+            expected,
+            delivered: 0,
+            started: now,
+            shown: now,
+            shown_delivered: 0,
+            latest: Vec::new(),
+            terminal,
+        }
     }
 
     fn arrived(&mut self, lateness_ms: Option<i64>) {
