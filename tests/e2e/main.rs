@@ -2,5 +2,6 @@
 
 mod contract;
 mod delivery;
+mod docs;
 mod restarts;
 mod way;
