@@ -1,5 +1,7 @@
 //! `devstack`: what `./dev` calls once the machine is prepared and everything is built.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod cli;
 
 use clap::Parser;

@@ -198,6 +198,9 @@ fn shards_that_join_a_slot_are_due_at_once_and_the_others_go_on() {
     assert_eq!(scan.start(1_000_000).unwrap().shards, [Shard(1)]);
 }
 
+/// A page that was read and is not confirmed.
+type OpenPage = (PageRequest, Vec<ScanPoint>);
+
 /// One shard, its rows, two scanners of which each may think that it owns the slot, and writers that follow the rule of
 /// everybody who commits a row: read the cursor after the own commit, emit what lies at or below it.
 struct World {
@@ -206,7 +209,7 @@ struct World {
     pending: BTreeSet<ScanPoint>,
     emitted: BTreeMap<ScanPoint, u32>,
     owed: Vec<ScanPoint>,
-    scanners: [(SlotScan, Option<(PageRequest, Vec<ScanPoint>)>); 2],
+    scanners: [(SlotScan, Option<OpenPage>); 2],
     next_id: u64,
 }
 

@@ -62,7 +62,7 @@ impl FromStr for HumanDuration {
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis() as u64;
-        let (unit, factor) = UNITS.iter().rev().find(|(_, factor)| ms % factor == 0).unwrap_or(&UNITS[0]);
+        let (unit, factor) = UNITS.iter().rev().find(|(_, factor)| ms.is_multiple_of(*factor)).unwrap_or(&UNITS[0]);
         match ms {
             0 => f.write_str("0s"),
             _ => write!(f, "{}{unit}", ms / factor),

@@ -10,7 +10,7 @@ use schemas::ids::{Generation, RowGen, RowId, Slot};
 use schemas::journal::OwnerToken;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 pub(super) const SLOT: Slot = Slot(3);
 
@@ -30,11 +30,10 @@ pub(super) fn url() -> String {
 
 pub(super) fn config(url: &str) -> Redis {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let unique = COUNT.fetch_add(1, Ordering::Relaxed);
     Redis {
         url: Secret::new(url),
-        prefix: format!("t{nanos:x}-{}-{unique}", std::process::id()),
+        prefix: format!("t{:08x}-{}-{unique}", rand::random::<u32>(), std::process::id()),
         connect_timeout: HumanDuration(Duration::from_secs(30)),
         response_timeout: HumanDuration(Duration::from_secs(30)),
         retries: 3,
