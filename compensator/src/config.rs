@@ -2,8 +2,8 @@
 
 use protocol::reemit::ReemitRule;
 use runtime::config::{
-    HTTP, HumanDuration, Http, KAFKA, Kafka, LIFECYCLE, Lifecycle, MYSQL, Mysql, Shared, TELEMETRY, TOPICS, Telemetry,
-    Topics, Violations, positive,
+    HTTP, Http, HumanDuration, KAFKA, Kafka, LIFECYCLE, Lifecycle, MYSQL, Mysql, Shared, TELEMETRY, TOPICS,
+    Telemetry, Topics, Violations, positive,
 };
 use serde::Deserialize;
 use std::time::Duration;
@@ -81,7 +81,13 @@ impl Reemit {
     fn check(&self, v: &mut Violations) {
         let at_least = |key: &str, value: HumanDuration, least: Duration, v: &mut Violations| {
             let least_text = HumanDuration(least);
-            v.rule(key, &value, *value >= least, &format!("must be {least_text} or more"), "see print-config --defaults");
+            v.rule(
+                key,
+                &value,
+                *value >= least,
+                &format!("must be {least_text} or more"),
+                "see print-config --defaults",
+            );
         };
         at_least("reemit.every", self.every, Duration::from_millis(200), v);
         at_least("reemit.grace", self.grace, Duration::from_secs(1), v);
@@ -188,8 +194,17 @@ mod tests {
         let file = "[reemit]\nevery = \"1ms\"\ngrace = \"1ms\"\npause = \"2s\"\npause_max = \"1s\"\nheartbeat_max = \"1s\"\n\
                     backlog_max = 0\nrows_per_pass = 0\nexamine_per_pass = 1\n\
                     [purge]\nretention = \"1s\"\nevery = \"0s\"\nchunk = 0\n";
-        let report = load_from::<Config>(Some(file), std::iter::empty()).expect_err("all of it is wrong").to_string();
-        let reemit = ["every", "grace", "pause_max", "heartbeat_max", "backlog_max", "rows_per_pass", "examine_per_pass"];
+        let report =
+            load_from::<Config>(Some(file), std::iter::empty()).expect_err("all of it is wrong").to_string();
+        let reemit = [
+            "every",
+            "grace",
+            "pause_max",
+            "heartbeat_max",
+            "backlog_max",
+            "rows_per_pass",
+            "examine_per_pass",
+        ];
         for key in reemit.map(|key| format!("reemit.{key} ")) {
             assert!(report.contains(&key), "{key} in:\n{report}");
         }

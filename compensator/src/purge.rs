@@ -51,7 +51,8 @@ impl Sweeper {
             let rows = purge::chunk(&mut session, from, end, self.deps.purge.chunk).await?;
             let Some(last) = rows.last() else { break };
             metrics::PURGE_EXAMINED.with(&[]).increment(rows.len() as u64);
-            let over: Vec<RowId> = rows.iter().filter(|row| is_over(row, now, retention_ms)).map(|row| row.id).collect();
+            let over: Vec<RowId> =
+                rows.iter().filter(|row| is_over(row, now, retention_ms)).map(|row| row.id).collect();
             let gone = purge::delete(&mut session, &over, now - retention_ms).await?;
             drop(session);
             metrics::PURGED.with(&[]).increment(gone);

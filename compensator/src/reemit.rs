@@ -61,8 +61,11 @@ impl Reemitter {
         }
         // Before the rows: what lies beyond these cursors may be cancelled at once, and is not touched.
         let shards: BTreeSet<Shard> = segments.iter().map(|segment| segment.shard).collect();
-        let cursors: BTreeMap<Shard, i64> =
-            shard::read(&mut session, &shards).await?.into_iter().map(|row| (row.shard, row.cursor_at)).collect();
+        let cursors: BTreeMap<Shard, i64> = shard::read(&mut session, &shards)
+            .await?
+            .into_iter()
+            .map(|row| (row.shard, row.cursor_at))
+            .collect();
         let mut left = self.deps.reemit.rows_per_pass as usize;
         let mut emitted = 0;
         for offset in 0..segments.len() {
@@ -96,7 +99,13 @@ impl Reemitter {
         metrics::PASSES.with(&[label]).increment(1);
         metrics::GATE.with(&[&self.slot.to_string()]).set(if gate == Gate::Open { 1.0 } else { 0.0 });
         if self.gate != Some(gate) {
-            tracing::info!(slot = self.slot.0, gate = label, hb_at = health.hb_at, backlog = health.backlog, "gate of the re-emission");
+            tracing::info!(
+                slot = self.slot.0,
+                gate = label,
+                hb_at = health.hb_at,
+                backlog = health.backlog,
+                "gate of the re-emission"
+            );
             self.gate = Some(gate);
         }
     }
@@ -116,7 +125,10 @@ impl Reemitter {
         let limit = self.deps.reemit.examine_per_pass;
         let within = |after: Option<&ScanPoint>, upto_at: i64| Stretch {
             shard,
-            after: after.copied().filter(|after| after.due_at <= upto_at).map_or(start, |after| after.max(start)),
+            after: after
+                .copied()
+                .filter(|after| after.due_at <= upto_at)
+                .map_or(start, |after| after.max(start)),
             upto_at: upto_at.min(segment.upto_due_at),
             limit,
         };
@@ -124,7 +136,12 @@ impl Reemitter {
         let stretch = within(self.noted_after.get(&stop), cursor_at);
         let noted = reemit::noted(session, &stretch).await?;
         metrics::EXAMINED.with(&[]).increment(noted.len() as u64);
-        go_on_behind(&mut self.noted_after, stop, noted.last().map(|row| row.point), noted.len() < limit as usize);
+        go_on_behind(
+            &mut self.noted_after,
+            stop,
+            noted.last().map(|row| row.point),
+            noted.len() < limit as usize,
+        );
         let orphans: Vec<(ScanPoint, Generation)> = noted
             .iter()
             .filter(|row| row.candidate.is_none_or(|candidate| candidate.generation != row.again.generation))
@@ -138,7 +155,12 @@ impl Reemitter {
         let stretch = within(self.stalled_after.get(&stop), self.rule.upto_at(now, cursor_at, health));
         let stalled = reemit::stalled(session, &stretch).await?;
         metrics::EXAMINED.with(&[]).increment(stalled.len() as u64);
-        go_on_behind(&mut self.stalled_after, stop, stalled.last().map(|row| row.point), stalled.len() < limit as usize);
+        go_on_behind(
+            &mut self.stalled_after,
+            stop,
+            stalled.last().map(|row| row.point),
+            stalled.len() < limit as usize,
+        );
         rows.extend(stalled.into_iter().map(|row| (row.point, row)));
         Ok(rows.into_values().collect())
     }
@@ -153,13 +175,15 @@ impl Reemitter {
     ) -> anyhow::Result<u64> {
         let mut emitted = 0;
         for chunk in candidates.chunks(CHUNK) {
-            let mut waiting: BTreeMap<ScanPoint, &Candidate> = chunk.iter().map(|row| (row.point, row)).collect();
+            let mut waiting: BTreeMap<ScanPoint, &Candidate> =
+                chunk.iter().map(|row| (row.point, row)).collect();
             while !waiting.is_empty() {
                 let keys: Vec<_> = waiting.iter().map(|(point, row)| (*point, row.generation)).collect();
                 let (fence, rows, cut) =
                     reemit::rows(session, self.deps.journal, self.slot, shard, &keys, CHUNK_BYTES).await?;
                 let point = |row: &runtime::store::PendingRow| ScanPoint { due_at: row.due_at, id: row.id };
-                let taken: Vec<&Candidate> = rows.iter().filter_map(|row| waiting.remove(&point(row))).collect();
+                let taken: Vec<&Candidate> =
+                    rows.iter().filter_map(|row| waiting.remove(&point(row))).collect();
                 let notes: Vec<(ScanPoint, Again)> =
                     taken.iter().map(|row| (row.point, self.rule.next(now, row))).collect();
                 reemit::note(session, shard, &notes).await?;

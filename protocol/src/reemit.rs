@@ -73,7 +73,11 @@ impl ReemitRule {
             Some(hb_at) if now.saturating_sub(hb_at) <= self.heartbeat_max_ms => {}
             _ => return Gate::Silent,
         }
-        if health.backlog.is_some_and(|backlog| backlog > self.backlog_max) { Gate::Drowning } else { Gate::Open }
+        if health.backlog.is_some_and(|backlog| backlog > self.backlog_max) {
+            Gate::Drowning
+        } else {
+            Gate::Open
+        }
     }
 
     /// Rows due after this are not even looked at. The cursor must have been read before the rows: beyond it a cancel
@@ -92,7 +96,9 @@ impl ReemitRule {
         let cold = health.cold_upto.filter(|upto| row.point.due_at <= *upto);
         match (again, cold) {
             // Emitted before the cold barrier: that emission may be lost, its pause means nothing.
-            (Some(again), Some(cold_upto)) if self.emitted_at(&again).is_none_or(|at| at <= cold_upto) => true,
+            (Some(again), Some(cold_upto)) if self.emitted_at(&again).is_none_or(|at| at <= cold_upto) => {
+                true
+            }
             (Some(again), _) => again.at <= now,
             (None, Some(_)) => true,
             (None, None) => row.point.due_at <= now.saturating_sub(self.grace_ms),

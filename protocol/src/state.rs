@@ -50,13 +50,8 @@ pub struct IllegalEvent {
 
 impl TaskState {
     /// All states, in the order of their codes.
-    pub const ALL: [TaskState; 5] = [
-        TaskState::Scheduled,
-        TaskState::Running,
-        TaskState::Done,
-        TaskState::Dead,
-        TaskState::Cancelled,
-    ];
+    pub const ALL: [TaskState; 5] =
+        [TaskState::Scheduled, TaskState::Running, TaskState::Done, TaskState::Dead, TaskState::Cancelled];
 
     /// The code in column `task.state`. Codes are never reused.
     pub const fn code(self) -> u8 {
@@ -111,7 +106,13 @@ impl TaskState {
             | (S::Running, C::Delivered(_) | C::Rescheduled | C::Cancelled | C::Buried | C::Replayed)
             | (
                 S::Dead,
-                C::Delivered(_) | C::Rescheduled | C::Cancelled | C::Finished | C::Buried | C::NextAttempt | C::Stopped,
+                C::Delivered(_)
+                | C::Rescheduled
+                | C::Cancelled
+                | C::Finished
+                | C::Buried
+                | C::NextAttempt
+                | C::Stopped,
             )
             | (
                 S::Done | S::Cancelled,

@@ -39,7 +39,9 @@ impl Emission {
             let row_gen = row.row_gen();
             match row.due_record(fence) {
                 Ok(record) => {
-                    let out = OutRecord::to(self.due.clone()).partition(i32::from(slot.0)).key(record.id.to_string());
+                    let out = OutRecord::to(self.due.clone())
+                        .partition(i32::from(slot.0))
+                        .key(record.id.to_string());
                     records.push(out.value(record.encode()));
                     sent.push(row_gen);
                 }

@@ -102,7 +102,8 @@ fn judge(
     workers: &BTreeMap<Slot, Worker>,
 ) -> anyhow::Result<()> {
     let (slot, number, outcome) = ended?;
-    let wanted = workers.get(&slot).is_some_and(|worker| worker.number == number && !worker.stop.is_cancelled());
+    let wanted =
+        workers.get(&slot).is_some_and(|worker| worker.number == number && !worker.stop.is_cancelled());
     match outcome {
         Err(error) => Err(error.context(format!("slot {slot}"))),
         Ok(()) if wanted => Err(anyhow::anyhow!("the worker of slot {slot} ended by itself")),

@@ -43,7 +43,8 @@ impl TestPipeline {
     /// # Panics
     /// Where the servers are not there: a test without its servers has failed.
     pub async fn fresh(shards: u16, slots: u16) -> TestPipeline {
-        let bootstrap = std::env::var("KAFKA_BOOTSTRAP").expect("KAFKA_BOOTSTRAP is not set: `./dev test` sets it");
+        let bootstrap =
+            std::env::var("KAFKA_BOOTSTRAP").expect("KAFKA_BOOTSTRAP is not set: `./dev test` sets it");
         let db = TestDb::fresh().await;
         let cluster = Cluster::new(bootstrap, BTreeMap::new(), "tests");
         let admin = Admin::new(&cluster).expect("an admin client").within(PATIENCE);
@@ -56,7 +57,12 @@ impl TestPipeline {
     async fn set_up(&mut self) {
         let topics = [self.names.due(), self.names.slots(), self.names.journal()];
         let partitions = i32::from(self.slots);
-        let spec = |name: &String| TopicSpec { name: name.clone(), partitions, replication: 1, config: BTreeMap::new() };
+        let spec = |name: &String| TopicSpec {
+            name: name.clone(),
+            partitions,
+            replication: 1,
+            config: BTreeMap::new(),
+        };
         let specs: Vec<TopicSpec> = topics.iter().map(spec).collect();
         for (name, created) in self.admin.create_topics(&specs).await.expect("brokers") {
             created.unwrap_or_else(|e| panic!("topic {name}: {e}"));
@@ -88,7 +94,12 @@ impl TestPipeline {
     pub async fn insert(&self, rows: &[PendingRow]) {
         let task = |row: &PendingRow| {
             let identity = u128::from(row.id.0).to_be_bytes();
-            tasks::NewTask { identity: Identity(identity), content: ContentHash([0; 16]), created_at: 0, row: row.clone() }
+            tasks::NewTask {
+                identity: Identity(identity),
+                content: ContentHash([0; 16]),
+                created_at: 0,
+                row: row.clone(),
+            }
         };
         let mut new: Vec<tasks::NewTask> = rows.iter().map(task).collect();
         new.sort_unstable_by_key(|task| task.identity);
@@ -116,7 +127,8 @@ impl TestPipeline {
             reader.read_all(partition, start, end - 1, Instant::now() + PATIENCE)
         });
         let records = read.await.expect("the reader does not panic").expect("due is read");
-        let decode = |value: Option<bytes::Bytes>| DueRecord::decode(&value.expect("a value")).expect("a due record");
+        let decode =
+            |value: Option<bytes::Bytes>| DueRecord::decode(&value.expect("a value")).expect("a due record");
         records.into_iter().map(|record| decode(record.value)).collect()
     }
 
@@ -159,7 +171,8 @@ pub fn row(shard: u16, due_at: i64, id: u64) -> PendingRow {
         completion: Completion::OnDelivery,
         progress: None,
     };
-    let body = RowBody { key: None, headers: Vec::new(), value: Some(format!("payload of {id}").into_bytes()) };
+    let body =
+        RowBody { key: None, headers: Vec::new(), value: Some(format!("payload of {id}").into_bytes()) };
     PendingRow {
         shard: Shard(shard),
         due_at,
@@ -187,7 +200,9 @@ pub async fn until<T, S: std::fmt::Debug>(what: &str, mut probe: impl AsyncFnMut
     loop {
         match probe().await {
             Ok(value) => return value,
-            Err(state) if began.elapsed() > PATIENCE => panic!("{what}: not within {PATIENCE:?}, last seen: {state:?}"),
+            Err(state) if began.elapsed() > PATIENCE => {
+                panic!("{what}: not within {PATIENCE:?}, last seen: {state:?}")
+            }
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }

@@ -47,15 +47,20 @@ impl World {
         gate.open();
         let (shards, slots) = (settings.number(setting::SHARDS)?, settings.number(setting::SLOTS)?);
 
-        let cluster = Cluster::new(kafka.bootstrap.clone(), kafka.properties.clone(), format!("duestream-{program}"));
+        let cluster =
+            Cluster::new(kafka.bootstrap.clone(), kafka.properties.clone(), format!("duestream-{program}"));
         let admin = Admin::new(&cluster)?.within(kafka.request_timeout.get());
         let gate = life.readiness().gate("kafka", "connecting");
         let journal_name = names.journal();
-        let journal_id = wait_out(&backoff, |why| gate.close(why), || async {
-            check_slot_topics(&admin, &names, slots).await?;
-            let id = admin.topic_id(&journal_name).await?;
-            id.with_context(|| format!("topic {journal_name} is missing: run `duectl init`"))
-        })
+        let journal_id = wait_out(
+            &backoff,
+            |why| gate.close(why),
+            || async {
+                check_slot_topics(&admin, &names, slots).await?;
+                let id = admin.topic_id(&journal_name).await?;
+                id.with_context(|| format!("topic {journal_name} is missing: run `duectl init`"))
+            },
+        )
         .await?;
         gate.open();
         let journal = wait_out(&backoff, |_| (), || registered(&db, &journal_name, journal_id)).await?;

@@ -2,8 +2,8 @@
 
 use protocol::cursor::ScanRule;
 use runtime::config::{
-    HTTP, HumanDuration, Http, KAFKA, Kafka, LIFECYCLE, Lifecycle, MYSQL, Mysql, Shared, TELEMETRY, TOPICS, Telemetry,
-    Topics, Violations,
+    HTTP, Http, HumanDuration, KAFKA, Kafka, LIFECYCLE, Lifecycle, MYSQL, Mysql, Shared, TELEMETRY, TOPICS,
+    Telemetry, Topics, Violations,
 };
 use serde::Deserialize;
 use std::time::Duration;
@@ -156,8 +156,11 @@ mod tests {
     fn every_broken_rule_of_a_scan_is_reported_at_once() {
         let file = "[scan]\nhorizon = \"2h\"\nhorizon_min = \"100ms\"\nbatch = 0\nbucket_min = \"10ms\"\n\
                     bucket_max = \"1ms\"\npage_bytes = 5\npages_at_once = 0\n";
-        let report = load_from::<Config>(Some(file), std::iter::empty()).expect_err("all of it is wrong").to_string();
-        for key in ["horizon", "horizon_min", "batch", "bucket_min", "bucket_max", "page_bytes", "pages_at_once"] {
+        let report =
+            load_from::<Config>(Some(file), std::iter::empty()).expect_err("all of it is wrong").to_string();
+        for key in
+            ["horizon", "horizon_min", "batch", "bucket_min", "bucket_max", "page_bytes", "pages_at_once"]
+        {
             assert!(report.contains(&format!("scan.{key} ")), "{key} in:\n{report}");
         }
     }

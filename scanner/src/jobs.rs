@@ -91,7 +91,11 @@ impl Deps {
         .await?;
         let mut session = self.db.session().await?;
         let rows = route::all(&mut session).await?;
-        let entry = |row: route::RouteRow| RouteEntry { shard: row.shard, from_due_at: row.from_due_at, slot: row.slot };
+        let entry = |row: route::RouteRow| RouteEntry {
+            shard: row.shard,
+            from_due_at: row.from_due_at,
+            slot: row.slot,
+        };
         let routes = RouteTable::new(self.shards, self.slots, rows.into_iter().map(entry))
             .map_err(|error| StoreError::World { what: format!("table route: {error}") })?;
         let load = scan::load_of(&mut session, self.journal, slot).await?;
@@ -106,9 +110,17 @@ impl Deps {
         Done::Page(request, self.try_page(&request, sample, meters).await)
     }
 
-    async fn try_page(&self, request: &PageRequest, sample: bool, meters: &Meters) -> Result<PageRead, Failure> {
+    async fn try_page(
+        &self,
+        request: &PageRequest,
+        sample: bool,
+        meters: &Meters,
+    ) -> Result<PageRead, Failure> {
         let began = Instant::now();
-        let page = self.read(request, sample, meters).await.map_err(|error| self.store_failure(Step::Page, error))?;
+        let page = self
+            .read(request, sample, meters)
+            .await
+            .map_err(|error| self.store_failure(Step::Page, error))?;
         meters.seconds(Step::Page).record(began.elapsed());
         meters.page_rows.record(f64::from(page.read.rows));
         meters.examined.increment(u64::from(page.read.rows));
@@ -128,7 +140,12 @@ impl Deps {
         Ok(page.read)
     }
 
-    async fn read(&self, request: &PageRequest, sample: bool, meters: &Meters) -> Result<scan::Page, StoreError> {
+    async fn read(
+        &self,
+        request: &PageRequest,
+        sample: bool,
+        meters: &Meters,
+    ) -> Result<scan::Page, StoreError> {
         let mut session = self.db.session().await?;
         let before = if sample { Some(scan::entries_read(&mut session).await?) } else { None };
         let page = scan::page(&mut session, self.journal, request, self.rule.page_bytes).await?;

@@ -51,7 +51,8 @@ pub async fn run(cfg: Arc<Config>, life: Lifecycle) -> anyhow::Result<()> {
     let gate = readiness.gate("slots", "waiting for the group");
     let stop = life.token();
     life.spawn("slots", async move {
-        runtime::slot_group::run(member, gate, stop, move |slot, stop| scan_slot(deps.clone(), slot, stop)).await
+        runtime::slot_group::run(member, gate, stop, move |slot, stop| scan_slot(deps.clone(), slot, stop))
+            .await
     });
     Ok(())
 }

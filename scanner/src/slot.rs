@@ -30,7 +30,10 @@ pub async fn scan_slot(deps: Arc<Deps>, slot: Slot, stop: CancellationToken) -> 
             Ended::Fenced(_) if stop.is_cancelled() => break,
             Ended::Fenced(by) => {
                 meters.fenced.increment(1);
-                tracing::warn!(slot = slot.0, "another scanner has taken the slot, waiting for the group: {by}");
+                tracing::warn!(
+                    slot = slot.0,
+                    "another scanner has taken the slot, waiting for the group: {by}"
+                );
                 if stop.run_until_cancelled(tokio::time::sleep(deps.fenced_pause)).await.is_none() {
                     break;
                 }
@@ -126,7 +129,9 @@ impl Scanning {
 
     /// Until the next start is due. While one is under way there is nothing to be started.
     fn pause(&self) -> Duration {
-        let Some(due_at) = self.scan.next_due_at().filter(|_| !self.starting) else { return Duration::from_secs(3600) };
+        let Some(due_at) = self.scan.next_due_at().filter(|_| !self.starting) else {
+            return Duration::from_secs(3600);
+        };
         let pause_ms = due_at.saturating_sub(self.now()).clamp(0, 3_600_000);
         let pressed = self.scan.load().is_pressed();
         let pause_ms = if pressed { pause_ms.min(LOOK_AT_LOAD_MS) } else { pause_ms };
@@ -140,7 +145,8 @@ impl Scanning {
         let now = self.now();
         let Some(start) = self.scan.start(now) else { return };
         self.starting = true;
-        let (deps, meters, slot, view) = (self.deps.clone(), self.meters.clone(), self.slot, self.scan.clone());
+        let (deps, meters, slot, view) =
+            (self.deps.clone(), self.meters.clone(), self.slot, self.scan.clone());
         self.jobs.push(Box::pin(async move { deps.start(slot, start, view, &meters).await }));
     }
 
@@ -203,9 +209,15 @@ impl Scanning {
                 self.meters.failures(step).increment(1);
                 let pause = self.deps.backoff.pause(failures, Duration::ZERO, 0.5);
                 if failures.is_power_of_two() {
-                    tracing::warn!(slot = self.slot.0, step = step.as_str(), failures, "scan: starting again in {pause:?}: {why}");
+                    tracing::warn!(
+                        slot = self.slot.0,
+                        step = step.as_str(),
+                        failures,
+                        "scan: starting again in {pause:?}: {why}"
+                    );
                 }
-                let not_before = self.now().saturating_add(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
+                let not_before =
+                    self.now().saturating_add(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
                 for shard in shards {
                     self.scan.failed(shard, not_before);
                 }
@@ -227,7 +239,8 @@ impl Scanning {
         for advance in advances {
             if self.scan.bucket_ms(advance.shard).is_some() {
                 // The first scan of a shard covers all of the past.
-                let covered_ms = advance.covered_ms.min(self.deps.rule.horizon_ms + self.deps.rule.bucket_max_ms);
+                let covered_ms =
+                    advance.covered_ms.min(self.deps.rule.horizon_ms + self.deps.rule.bucket_max_ms);
                 self.meters.bucket_seconds.record(covered_ms as f64 / 1000.0);
                 self.began.insert(advance.shard, Instant::now());
                 self.read_page(advance.shard);

@@ -75,7 +75,11 @@ async fn a_task_of_which_a_change_speaks_is_kept_until_it_is_answered() {
     let world = World::fresh().await;
     let (id, old) = (world.id(0, 1), Some(world.now - WEEK_MS - 1_000));
     world.task(id, TaskState::Done, old).await;
-    sql(&world.pipeline, format!("INSERT INTO `change` (command, id, gen, kind, received_at) VALUES (1, {id}, 1, 2, 0)")).await;
+    sql(
+        &world.pipeline,
+        format!("INSERT INTO `change` (command, id, gen, kind, received_at) VALUES (1, {id}, 1, 2, 0)"),
+    )
+    .await;
     assert_eq!(world.sweep("").await, 0);
     sql(&world.pipeline, "DELETE FROM `change`".into()).await;
     assert_eq!(world.sweep("").await, 1);
@@ -96,7 +100,8 @@ async fn a_sweep_goes_through_the_table_chunk_by_chunk() {
     let world = World::fresh().await;
     let old = Some(world.now - WEEK_MS - 1_000);
     for offset in 0..20 {
-        let (state, finished_at) = if offset % 5 == 0 { (TaskState::Scheduled, None) } else { (TaskState::Done, old) };
+        let (state, finished_at) =
+            if offset % 5 == 0 { (TaskState::Scheduled, None) } else { (TaskState::Done, old) };
         world.task(world.id(0, offset), state, finished_at).await;
     }
     assert_eq!(world.sweep("[purge]\nchunk = 3\npause = \"1ms\"\n").await, 16);

@@ -40,7 +40,8 @@ async fn a_stalled_row_is_emitted_again_only_while_the_gate_is_open_and_then_wai
 
     let records = pipeline.due_records(SLOT).await;
     assert_eq!(records.iter().map(|record| (record.id.0, record.fence)).collect::<Vec<_>>(), [(1, 55)]);
-    let notes = numbers(&pipeline, "SELECT CAST(at AS UNSIGNED) FROM reemit WHERE id = 1 AND n = 1".into()).await;
+    let notes =
+        numbers(&pipeline, "SELECT CAST(at AS UNSIGNED) FROM reemit WHERE id = 1 AND n = 1".into()).await;
     assert!(notes[0] >= (now + 30_000).unsigned_abs(), "{notes:?}");
 }
 
@@ -93,10 +94,13 @@ async fn a_row_with_an_open_intent_or_a_parked_ack_is_left_alone() {
     heartbeat(&pipeline, 0, now + 30_000, 0, None).await;
     pipeline.insert(&(1..=4).map(|id| row(0, now - 40_000, id)).collect::<Vec<_>>()).await;
     let change = |command: u64, id: u64, generation: u32, kind: u8| {
-        format!("INSERT INTO `change` (command, id, gen, kind, received_at) VALUES ({command}, {id}, {generation}, {kind}, 0);")
+        format!(
+            "INSERT INTO `change` (command, id, gen, kind, received_at) VALUES ({command}, {id}, {generation}, {kind}, 0);"
+        )
     };
     // 1: intent. 2: answer owed. 3: parked ack. 4: intent of another gen.
-    sql(&pipeline, change(11, 1, 1, 1) + &change(12, 2, 1, 2) + &change(13, 3, 1, 3) + &change(14, 4, 9, 1)).await;
+    sql(&pipeline, change(11, 1, 1, 1) + &change(12, 2, 1, 2) + &change(13, 3, 1, 3) + &change(14, 4, 9, 1))
+        .await;
     Reemitter::new(deps(&pipeline, ""), SLOT).pass().await.unwrap();
     assert_eq!(emitted(&pipeline).await, [2, 4]);
 }
@@ -124,7 +128,15 @@ async fn notes_of_settled_rows_are_forgotten() {
     let (pipeline, now) = one_shard().await;
     heartbeat(&pipeline, 0, now + 30_000, 0, None).await;
     pipeline.insert(&[row(0, now - 40_000, 1)]).await;
-    sql(&pipeline, format!("INSERT INTO reemit VALUES (0, {}, 1, 1, 0, 0), (0, {}, 7, 1, {now}, 3)", now - 40_000, now - 90_000)).await;
+    sql(
+        &pipeline,
+        format!(
+            "INSERT INTO reemit VALUES (0, {}, 1, 1, 0, 0), (0, {}, 7, 1, {now}, 3)",
+            now - 40_000,
+            now - 90_000
+        ),
+    )
+    .await;
     Reemitter::new(deps(&pipeline, ""), SLOT).pass().await.unwrap();
     assert_eq!(numbers(&pipeline, "SELECT id FROM reemit".into()).await, [1]);
 }

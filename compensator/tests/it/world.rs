@@ -34,7 +34,13 @@ pub(crate) fn deps(pipeline: &TestPipeline, file: &str) -> Arc<Deps> {
 }
 
 /// What ingest writes when it applies a record of a slot's journal.
-pub(crate) async fn heartbeat(pipeline: &TestPipeline, slot: u16, hb_at: i64, backlog: i64, cold_upto: Option<i64>) {
+pub(crate) async fn heartbeat(
+    pipeline: &TestPipeline,
+    slot: u16,
+    hb_at: i64,
+    backlog: i64,
+    cold_upto: Option<i64>,
+) {
     let beat = Heartbeat { hb_at, backlog: Some(backlog), credit: Some(1_000), cold_upto };
     let mut tx = pipeline.db.db.begin("test").await.unwrap();
     position::heartbeat(&mut tx, pipeline.journal, Slot(slot), &beat).await.unwrap();

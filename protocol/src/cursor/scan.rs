@@ -203,10 +203,13 @@ impl SlotScan {
         let soon = now.saturating_add(self.rule.bucket_min_ms / 2);
         let due = |scan: &ShardScan| match scan.phase {
             // A shard that backs off is not pulled forward.
-            Phase::Rest { not_before, .. } => not_before <= now && self.due_at(scan).is_some_and(|at| at <= soon),
+            Phase::Rest { not_before, .. } => {
+                not_before <= now && self.due_at(scan).is_some_and(|at| at <= soon)
+            }
             _ => false,
         };
-        let shards: Vec<Shard> = self.shards.iter().filter(|(_, scan)| due(scan)).map(|(shard, _)| *shard).collect();
+        let shards: Vec<Shard> =
+            self.shards.iter().filter(|(_, scan)| due(scan)).map(|(shard, _)| *shard).collect();
         for shard in &shards {
             if let Some(scan) = self.shards.get_mut(shard) {
                 scan.phase = Phase::Advancing;
@@ -255,7 +258,13 @@ impl SlotScan {
         let Phase::Read { after, cursor_at } = scan.phase else { return None };
         let first_at = if after == ScanPoint::end_of(after.due_at) { after.due_at + 1 } else { after.due_at };
         let upto_at = cursor_at.min(routes.last_with_slot_of(shard, first_at));
-        Some(PageRequest { shard, slot: routes.slot_at(shard, first_at), after, upto_at, limit: scan.pace.page_rows })
+        Some(PageRequest {
+            shard,
+            slot: routes.slot_at(shard, first_at),
+            after,
+            upto_at,
+            limit: scan.pace.page_rows,
+        })
     }
 
     /// A page was read.

@@ -288,7 +288,12 @@ impl World {
             if cut {
                 rows.truncate(2);
             }
-            let read = PageRead { rows: rows.len() as u32, bytes: 20 * rows.len() as u64, last: rows.last().copied(), cut };
+            let read = PageRead {
+                rows: rows.len() as u32,
+                bytes: 20 * rows.len() as u64,
+                last: rows.last().copied(),
+                cut,
+            };
             if scan.page_read(&request, read) == AfterPage::Emit {
                 *page = Some((request, rows));
             }

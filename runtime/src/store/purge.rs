@@ -40,7 +40,12 @@ impl<'r> FromRow<'r, MySqlRow> for Line {
 }
 
 /// The next rows from `from` on, below `end`, in the order of their ids.
-pub async fn chunk(session: &mut Session, from: RowId, end: RowId, limit: u32) -> Result<Vec<Kept>, StoreError> {
+pub async fn chunk(
+    session: &mut Session,
+    from: RowId,
+    end: RowId,
+    limit: u32,
+) -> Result<Vec<Kept>, StoreError> {
     let lines = session.all::<Line>(CHUNK.bind(from.0).bind(end.0).bind(limit)).await?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }

@@ -67,7 +67,11 @@ static FORGET: Sql = Sql::hot(
 );
 
 /// What is known of a slot's owner. Read in the same round of the loop as the gate is judged.
-pub async fn health_of(session: &mut Session, journal: SourceId, slot: Slot) -> Result<SlotHealth, StoreError> {
+pub async fn health_of(
+    session: &mut Session,
+    journal: SourceId,
+    slot: Slot,
+) -> Result<SlotHealth, StoreError> {
     let position = position::read(session, journal, i32::from(slot.0)).await?;
     Ok(position.map_or_else(SlotHealth::default, |p| SlotHealth {
         hb_at: p.hb_at,
@@ -119,7 +123,9 @@ impl<'r> FromRow<'r, MySqlRow> for Line {
         let noted: Option<u32> = row.try_get(3)?;
         let again = match noted {
             None => None,
-            Some(gen_) => Some(Again { generation: Generation(gen_), at: row.try_get(4)?, n: row.try_get(5)? }),
+            Some(gen_) => {
+                Some(Again { generation: Generation(gen_), at: row.try_get(4)?, n: row.try_get(5)? })
+            }
         };
         Ok(Line {
             point: ScanPoint { due_at: row.try_get(0)?, id: RowId(row.try_get(1)?) },
@@ -146,18 +152,28 @@ pub async fn stalled(session: &mut Session, stretch: &Stretch) -> Result<Vec<Can
 /// Rows of `reemit`, in the order of the key.
 pub async fn noted(session: &mut Session, stretch: &Stretch) -> Result<Vec<Noted>, StoreError> {
     let lines = session.all::<Line>(stretch.of(&NOTED)).await?;
-    let noted = |line: &Line| Some(Noted { point: line.point, again: line.again?, candidate: line.candidate() });
+    let noted =
+        |line: &Line| Some(Noted { point: line.point, again: line.again?, candidate: line.candidate() });
     Ok(lines.iter().filter_map(noted).collect())
 }
 
 /// Writes when each row may be emitted again, *before* it is emitted: a `stale` entry that answers the emission then
 /// finds the note and overrules it. Rows that have been settled meanwhile get none.
-pub async fn note(session: &mut Session, shard: Shard, notes: &[(ScanPoint, Again)]) -> Result<(), StoreError> {
+pub async fn note(
+    session: &mut Session,
+    shard: Shard,
+    notes: &[(ScanPoint, Again)],
+) -> Result<(), StoreError> {
     if notes.is_empty() {
         return Ok(());
     }
     let keys = JsonRows::of(notes, |row, (point, again)| {
-        row.uint(shard.0).int(point.due_at).uint(point.id.0).uint(again.generation.0).int(again.at).uint(again.n);
+        row.uint(shard.0)
+            .int(point.due_at)
+            .uint(point.id.0)
+            .uint(again.generation.0)
+            .int(again.at)
+            .uint(again.n);
     });
     session.run(NOTE.bind(keys.into_text())).await?;
     Ok(())

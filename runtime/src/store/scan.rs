@@ -42,7 +42,8 @@ static PAGE: Sql = Sql::range(
     &[Bind::U(1), Bind::I(5), Bind::U(7), Bind::I(5), Bind::I(90), Bind::U(500)],
 );
 
-static ENTRIES: Sql = Sql::cold("scan_entries_read", "SHOW SESSION STATUS LIKE 'Handler_read_%'", "of a sample of pages");
+static ENTRIES: Sql =
+    Sql::cold("scan_entries_read", "SHOW SESSION STATUS LIKE 'Handler_read_%'", "of a sample of pages");
 
 impl From<shard::ShardRow> for ShardRow {
     fn from(row: shard::ShardRow) -> ShardRow {
@@ -102,7 +103,8 @@ pub async fn page(
 ) -> Result<Page, StoreError> {
     let fence = fence_of(session, journal, request.slot).await?;
     let PageRequest { shard, after, upto_at, limit, .. } = *request;
-    let call = PAGE.bind(shard.0).bind(after.due_at).bind(after.id.0).bind(after.due_at).bind(upto_at).bind(limit);
+    let call =
+        PAGE.bind(shard.0).bind(after.due_at).bind(after.id.0).bind(after.due_at).bind(upto_at).bind(limit);
     let mut bytes = 0;
     let full = |row: &PendingRow| {
         bytes += row.weight_bytes() as u64;
@@ -117,16 +119,24 @@ pub async fn page(
 /// How many index entries this session has read so far: found by key, and by reading on.
 pub async fn entries_read(session: &mut Session) -> Result<u64, StoreError> {
     let rows = session.all::<(String, String)>(ENTRIES.call()).await?;
-    let counts = |name: &str| matches!(name, "Handler_read_key" | "Handler_read_next" | "Handler_read_rnd_next");
+    let counts =
+        |name: &str| matches!(name, "Handler_read_key" | "Handler_read_next" | "Handler_read_rnd_next");
     Ok(rows.iter().filter(|(name, _)| counts(name)).filter_map(|(_, value)| value.parse::<u64>().ok()).sum())
 }
 
 /// `next` of a slot's journal. To be read before the rows that are emitted with it.
-pub(super) async fn fence_of(session: &mut Session, journal: SourceId, slot: Slot) -> Result<i64, StoreError> {
+pub(super) async fn fence_of(
+    session: &mut Session,
+    journal: SourceId,
+    slot: Slot,
+) -> Result<i64, StoreError> {
     match position::read(session, journal, i32::from(slot.0)).await? {
         Some(position) => Ok(position.next),
         None => Err(StoreError::World {
-            what: format!("the journal of slot {slot} has no position (source {}): run `duectl init`", journal.0),
+            what: format!(
+                "the journal of slot {slot} has no position (source {}): run `duectl init`",
+                journal.0
+            ),
         }),
     }
 }

@@ -14,7 +14,8 @@ async fn a_crash_between_the_cursors_commit_and_the_emission_is_made_good_from_w
     // A scanner that commits its cursor and then dies.
     let mut dead = SlotScan::new(RULE, [Shard(0)]);
     dead.start(now).unwrap();
-    let advances = scan::start(&pipeline.db.db, &BTreeSet::from([Shard(0)]), |now, rows| dead.advance(now, rows)).await;
+    let advances =
+        scan::start(&pipeline.db.db, &BTreeSet::from([Shard(0)]), |now, rows| dead.advance(now, rows)).await;
     assert!(advances.unwrap()[0].cursor_at >= now + RULE.horizon_ms);
     assert!(pipeline.due_records(Slot(0)).await.is_empty());
 

@@ -36,7 +36,8 @@ async fn a_scan_emits_exactly_its_rows_in_order_and_leaves_what_lies_beyond_the_
     scanner.stop().await;
 
     let records = pipeline.due_records(Slot(0)).await;
-    let (of_shard_0, of_shard_1): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.shard.0 == 0);
+    let (of_shard_0, of_shard_1): (Vec<_>, Vec<_>) =
+        records.into_iter().partition(|record| record.shard.0 == 0);
     let mut expected: Vec<(i64, u64)> = near.iter().map(|row| (row.due_at, row.id.0)).collect();
     expected.sort_unstable();
     assert_eq!(of_shard_0.iter().map(|r| (r.due_at, r.id.0)).collect::<Vec<_>>(), expected);

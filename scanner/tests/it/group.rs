@@ -33,7 +33,8 @@ async fn all_of(pipeline: &TestPipeline, ids: std::ops::Range<u64>) {
 async fn two_scanners_share_the_slots_and_one_goes_on_alone() {
     let pipeline = TestPipeline::fresh(8, 4).await;
     let now = pipeline.db.db.now().await.unwrap();
-    let rows = |ids: std::ops::Range<u64>| ids.map(|id| row((id % 8) as u16, now + 2_000, id)).collect::<Vec<_>>();
+    let rows =
+        |ids: std::ops::Range<u64>| ids.map(|id| row((id % 8) as u16, now + 2_000, id)).collect::<Vec<_>>();
 
     let (stop_first, first) = process(&pipeline).await;
     pipeline.insert(&rows(0..80)).await;

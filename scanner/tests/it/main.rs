@@ -4,5 +4,4 @@
 mod crash;
 mod emission;
 mod group;
-mod outage;
 mod world;
