@@ -3,5 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    runtime::program::main::<ingest::config::Config, _, _>(&[ingest::metrics::ALL], ingest::run)
+    runtime::program::main::<ingest::config::Config, _, _>(
+        &[ingest::metrics::ALL, runtime::kafka::metrics::ALL, runtime::store::metrics::ALL],
+        ingest::run,
+    )
 }

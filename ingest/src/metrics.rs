@@ -67,7 +67,7 @@ pub const UNCONFIRMED: GaugeDef = GaugeDef {
 pub const ALARMS: CounterDef = CounterDef {
     name: "duestream_ingest_alarms_total",
     labels: &["kind"],
-    help: "Things that cannot be while the invariants hold, or that need a person. kind: outside_log, topic_recreated, \
+    help: "Things that cannot be while the invariants hold, or that need a person. kind: outside_log, unreadable, topic_recreated, \
            source_behind, completes_on_ack, journal_unreadable, journal_miss, store, emission_refused. Alert: any.",
 };
 /// Partitions standing still.

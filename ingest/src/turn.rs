@@ -31,12 +31,19 @@ pub struct Halt {
     pub reason: String,
     /// When to look again whether it was mended.
     pub again_after: Duration,
+    /// It is mended once the partition can be opened; otherwise, once a batch is applied.
+    pub opening: bool,
 }
 
 impl Halt {
     /// A halt that only a person can end.
     pub fn new(kind: &'static str, reason: impl Into<String>) -> Halt {
-        Halt { kind, reason: reason.into(), again_after: Duration::from_secs(10) }
+        Halt { kind, reason: reason.into(), again_after: Duration::from_secs(10), opening: false }
+    }
+
+    /// A halt because the partition cannot be read.
+    pub fn of_opening(kind: &'static str, reason: impl Into<String>) -> Halt {
+        Halt { opening: true, ..Halt::new(kind, reason) }
     }
 }
 

@@ -19,6 +19,10 @@ pub struct Worker<I: Input> {
     admin: Admin,
     stream: PartitionStream,
     meters: Meters,
+    /// When lag tools were told last.
+    told: Option<Instant>,
+    /// It stood still because it could not be opened.
+    heals_on_open: bool,
 }
 
 struct Meters {
@@ -49,7 +53,7 @@ impl<I: Input> Worker<I> {
             lag: APPLY_LAG.with(&[turn.stream, &partition]),
             unconfirmed: UNCONFIRMED.with(&[turn.stream, &partition]),
         };
-        Worker { input, turn, admin, stream, meters }
+        Worker { input, turn, admin, stream, meters, told: None, heals_on_open: false }
     }
 
     /// Works until the partition is gone. Whatever happens in between is waited out.
@@ -80,6 +84,7 @@ impl<I: Input> Worker<I> {
                     ALARMS.with(&[halt.kind]).increment(1);
                     tracing::error!(stream, partition, alarm = halt.kind, "standing still: {}", halt.reason);
                     self.turn.going.trouble(halt.reason);
+                    self.heals_on_open = halt.opening;
                     halted.increment(1.0);
                     let woken = tokio::select! {
                         () = self.turn.stop.cancelled() => Err(Stop::Gone),
@@ -103,6 +108,9 @@ impl<I: Input> Worker<I> {
         let log = self.log().await?;
         let seek = positions.seek(log).map_err(|outside| self.outside(&outside.to_string()))?;
         self.seek(seek).await?;
+        if std::mem::take(&mut self.heals_on_open) {
+            self.turn.going.well();
+        }
         tracing::info!(
             stream = self.turn.stream,
             partition = self.turn.partition,
@@ -149,7 +157,7 @@ impl<I: Input> Worker<I> {
     }
 
     /// The program stops: what was committed is finished and confirmed, so that the next owner repeats nothing.
-    async fn drain(&self, hold: &mut Hold) -> Result<(), Stop> {
+    async fn drain(&mut self, hold: &mut Hold) -> Result<(), Stop> {
         while let Some(done) = hold.effects.join_next().await {
             self.finish(hold, done)?;
         }
@@ -210,6 +218,7 @@ impl<I: Input> Worker<I> {
                     let flight = hold.ledger.applied(commit.to);
                     if let Some(confirm) = commit.confirm {
                         hold.confirmed(confirm.to);
+                        self.lag_tools(confirm.to, false);
                     }
                     self.meters.lag.set((runtime::clock::now_ms() - last.at).max(0) as f64 / 1_000.0);
                     self.fly(hold, flight, commit.to, applied);
@@ -279,10 +288,10 @@ impl<I: Input> Worker<I> {
         }
     }
 
-    async fn confirm_alone(&self, hold: &mut Hold) -> Result<(), Stop> {
+    async fn confirm_alone(&mut self, hold: &mut Hold) -> Result<(), Stop> {
         let Some(confirm) = hold.confirm() else { return Ok(()) };
         let (source, partition) = (self.input.source(), self.turn.partition);
-        let turn = &self.turn;
+        let turn = self.turn.clone();
         turn.store(|| async {
             let mut tx = turn.db().begin("confirm").await?;
             match confirm.write(&mut tx, source, partition).await {
@@ -296,11 +305,21 @@ impl<I: Input> Worker<I> {
         hold.confirmed(confirm.to);
         let Positions { next, confirmed } = hold.ledger.positions();
         self.meters.unconfirmed.set((next - confirmed) as f64);
-        // For tools that show lag; nothing reads it back, and a revoked partition may refuse it.
+        // Nothing came since: this partition is not behind.
+        self.meters.lag.set(0.0);
+        self.lag_tools(confirmed, true);
+        Ok(())
+    }
+
+    /// For tools that show lag; nothing reads it back, and a revoked partition may refuse it.
+    fn lag_tools(&mut self, confirmed: i64, idle: bool) {
+        if !idle && self.told.is_some_and(|told| told.elapsed() < Duration::from_secs(1)) {
+            return;
+        }
+        self.told = Some(Instant::now());
         if let Err(fault) = self.stream.commit_for_lag_tools(confirmed) {
             tracing::debug!("no commit for lag tools: {fault}");
         }
-        Ok(())
     }
 
     /// The positions that MySQL holds, made now for a partition that is new.
@@ -325,7 +344,7 @@ impl<I: Input> Worker<I> {
             None => {
                 let reason =
                     format!("no position of source {} for this partition: run `duectl init`", source.0);
-                return Err(Halt::new("outside_log", reason).into());
+                return Err(Halt::of_opening("outside_log", reason).into());
             }
         };
         Ok(Positions { next: found.next, confirmed: found.confirmed })
@@ -394,7 +413,7 @@ impl<I: Input> Worker<I> {
             KafkaFault::Unavailable { .. }
             | KafkaFault::Refused { .. }
             | KafkaFault::Deadline { .. }
-            | KafkaFault::Fatal { .. } => Halt::new("unreadable", fault.to_string()).into(),
+            | KafkaFault::Fatal { .. } => Halt::of_opening("unreadable", fault.to_string()).into(),
         }
     }
 
@@ -404,7 +423,7 @@ impl<I: Input> Worker<I> {
             "{stream}[{partition}]: {what}. Nothing is guessed: `duectl` must be told whether what lies in between is to \
              be delivered maybe twice or maybe never"
         );
-        Halt::new("outside_log", reason).into()
+        Halt::of_opening("outside_log", reason).into()
     }
 }
 

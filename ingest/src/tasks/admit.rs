@@ -14,6 +14,10 @@ use runtime::store::{PendingRow, StoreError};
 use schemas::command::{Command, ReasonCode, Refusal};
 use schemas::ids::{Generation, RowId, SourceId};
 use schemas::row::RowHistory;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Tries in a row that may meet a key that was taken since they looked.
+const MOST_COLLISIONS: u32 = 8;
 
 /// A record that was looked at.
 #[derive(Debug)]
@@ -135,6 +139,7 @@ pub async fn batch(deps: &Deps, parsed: Vec<Parsed>, commit: &Commit, turn: &Tur
         }
     }
     let offers: Vec<Offer> = candidates.iter().map(|candidate| candidate.offer).collect();
+    let collisions = AtomicU32::new(0);
     let written = turn
         .store(|| async {
             // Before the rows are committed, and before they are known to be missing.
@@ -148,7 +153,7 @@ pub async fn batch(deps: &Deps, parsed: Vec<Parsed>, commit: &Commit, turn: &Tur
             owed.extend(conflicts(&offers, &judged.verdicts, received_at));
             let mut tx = turn.db().begin("tasks_apply").await?;
             commit.advance(&mut tx).await?;
-            tasks::insert(&mut tx, &rows).await?;
+            tasks::insert(&mut tx, &rows).await.map_err(|error| taken(error, &collisions))?;
             change::owe_rejections(&mut tx, &owed).await?;
             tx.commit().await?;
             Ok((judged, owed, fences))
@@ -172,6 +177,19 @@ pub async fn batch(deps: &Deps, parsed: Vec<Parsed>, commit: &Commit, turn: &Tur
         .map(|candidate| candidate.task)
         .collect();
     Ok(Admitted { accepted: Accepted { tasks, again, fences }, refused, duplicates })
+}
+
+/// A duplicate key is somebody else's insert between our look and our insert: the next look finds it. Where it never
+/// does, the key is not the identity, and no look will help.
+fn taken(error: StoreError, collisions: &AtomicU32) -> StoreError {
+    match error {
+        StoreError::Duplicate { op, source }
+            if collisions.fetch_add(1, Ordering::Relaxed) >= MOST_COLLISIONS =>
+        {
+            StoreError::Refused { op, source }
+        }
+        other => other,
+    }
 }
 
 fn conflicts<'a>(
