@@ -24,10 +24,22 @@ pub struct Cli {
 #[command(next_help_heading = "Servers and names")]
 pub struct ServerArgs {
     /// Kafka brokers, host:port separated by commas
-    #[arg(long, env = "KAFKA_BOOTSTRAP", default_value = "127.0.0.1:9092", global = true, value_name = "BROKERS")]
+    #[arg(
+        long,
+        env = "KAFKA_BOOTSTRAP",
+        default_value = "127.0.0.1:9092",
+        global = true,
+        value_name = "BROKERS"
+    )]
     pub bootstrap: String,
     /// Further setting of librdkafka, such as security.protocol=SSL; may be repeated
-    #[arg(long = "kafka-property", env = "KAFKA_PROPERTIES", value_delimiter = ',', global = true, value_name = "K=V")]
+    #[arg(
+        long = "kafka-property",
+        env = "KAFKA_PROPERTIES",
+        value_delimiter = ',',
+        global = true,
+        value_name = "K=V"
+    )]
     pub kafka_properties: Vec<String>,
     /// Database of the pipeline: mysql://user:password@host:port/database
     #[arg(long, env = "MYSQL_URL", hide_env_values = true, global = true, value_name = "URL")]
@@ -127,19 +139,37 @@ pub struct SubmitArgs {
     /// FIELD=TEMPLATE, may be repeated. Fields: due-at, delay, topic, key, value, task-id, shard-key, partition,
     /// expires-at, header.NAME. Templates hold {column}, {line} (number of the line) and any text; {{ is a brace.
     /// Without a value the whole row is the value, as a JSON object
-    #[arg(long = "map", value_name = "FIELD=TEMPLATE", requires = "file", help_heading = "From a file", verbatim_doc_comment)]
+    #[arg(
+        long = "map",
+        value_name = "FIELD=TEMPLATE",
+        requires = "file",
+        help_heading = "From a file",
+        verbatim_doc_comment
+    )]
     pub map: Vec<String>,
     /// The first due time of the file becomes now + this; the others follow
     #[arg(long, value_parser = delay::parse, value_name = "DURATION", requires = "file", help_heading = "From a file")]
     pub start_in: Option<Duration>,
     /// The first due time of the file becomes this time
-    #[arg(long, value_name = "TIME", requires = "file", conflicts_with = "start_in", help_heading = "From a file")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "file",
+        conflicts_with = "start_in",
+        help_heading = "From a file"
+    )]
     pub start: Option<String>,
     /// From the first to the last due time of the file this much time passes
     #[arg(long, value_parser = delay::parse, value_name = "DURATION", requires = "file", help_heading = "From a file")]
     pub window: Option<Duration>,
     /// Time in the file passes this much faster: 60 = a minute of the file per second
-    #[arg(long, value_name = "FACTOR", requires = "file", conflicts_with = "window", help_heading = "From a file")]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        requires = "file",
+        conflicts_with = "window",
+        help_heading = "From a file"
+    )]
     pub time_scale: Option<f64>,
     /// Tasks per second at most
     #[arg(long, value_name = "N", requires = "file", help_heading = "From a file")]

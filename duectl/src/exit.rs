@@ -22,7 +22,9 @@ impl Failure {
     pub fn say(&self) {
         match self {
             Failure::Failed(error) => eprintln!("duectl: {error:#}"),
-            Failure::Usage(text) | Failure::NotFound(text) | Failure::Unreachable(text) => eprintln!("duectl: {text}"),
+            Failure::Usage(text) | Failure::NotFound(text) | Failure::Unreachable(text) => {
+                eprintln!("duectl: {text}")
+            }
             Failure::Said => {}
         }
     }

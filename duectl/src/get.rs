@@ -34,9 +34,9 @@ pub(crate) async fn run(servers: &Servers, args: GetArgs) -> Result<(), Failure>
         *redis = in_redis(servers, &found.task, found.slot).await;
     }
     if args.json {
-        println!("{}", found.json());
+        show::say(&found.json().to_string());
     } else {
-        print!("{}", found.text());
+        show::say(found.text().trim_end());
     }
     Ok(())
 }
@@ -85,7 +85,8 @@ async fn slot_of(session: &mut Session, task: &TaskRow) -> Result<Slot, StoreErr
     let settings = setting::all(session).await?;
     let (shards, slots) = (settings.number(setting::SHARDS)?, settings.number(setting::SLOTS)?);
     let routes = route::all(session).await?;
-    let entries = routes.into_iter().map(|r| RouteEntry { shard: r.shard, from_due_at: r.from_due_at, slot: r.slot });
+    let entries =
+        routes.into_iter().map(|r| RouteEntry { shard: r.shard, from_due_at: r.from_due_at, slot: r.slot });
     let table = RouteTable::new(shards, slots, entries)
         .map_err(|e| StoreError::World { what: format!("table route: {e}; run `duectl init`") })?;
     Ok(table.slot_at(task.shard, task.due_at))
@@ -96,9 +97,13 @@ async fn place_of(session: &mut Session, task: &TaskRow, row: RowGen) -> Result<
         Some(TaskState::Scheduled) => {}
         Some(TaskState::Running) => {
             let running = lookup::running(session, task).await?;
-            return Ok(running.map_or(Whereabouts::Moving, |r| Whereabouts::Running { deadline_at: r.deadline_at }));
+            return Ok(
+                running.map_or(Whereabouts::Moving, |r| Whereabouts::Running { deadline_at: r.deadline_at })
+            );
         }
-        Some(TaskState::Done | TaskState::Dead | TaskState::Cancelled) | None => return Ok(Whereabouts::Final),
+        Some(TaskState::Done | TaskState::Dead | TaskState::Cancelled) | None => {
+            return Ok(Whereabouts::Final);
+        }
     }
     if lookup::pending(session, task).await?.is_none() {
         return Ok(Whereabouts::Moving);
@@ -127,7 +132,8 @@ async fn in_redis(servers: &Servers, task: &TaskRow, slot: Slot) -> InRedis {
 
 impl Found {
     fn state(&self) -> String {
-        TaskState::from_code(self.task.state).map_or_else(|| format!("state {}", self.task.state), |s| s.name().to_owned())
+        TaskState::from_code(self.task.state)
+            .map_or_else(|| format!("state {}", self.task.state), |s| s.name().to_owned())
     }
 
     fn text(&self) -> String {
@@ -148,7 +154,16 @@ impl Found {
             line("shard key", shard_key.clone());
         }
         line("attempt", format!("{} (generation {})", task.attempt, task.generation.0));
-        line("row", format!("{} = source {}, partition {}, offset {}", task.id, task.id.source().0, task.id.partition(), task.id.offset()));
+        line(
+            "row",
+            format!(
+                "{} = source {}, partition {}, offset {}",
+                task.id,
+                task.id.source().0,
+                task.id.partition(),
+                task.id.offset()
+            ),
+        );
         line("shard", format!("{}, slot {}", task.shard, self.slot));
         line("accepted", show::time(task.created_at));
         if let Some(finished_at) = task.finished_at {
@@ -170,11 +185,17 @@ impl Found {
             ),
             Whereabouts::Emitted { redis, reemission, .. } => {
                 let again = reemission.map_or(String::new(), |r| {
-                    format!("; handed back or emitted again {} times, next not before {}", r.count, show::time(r.at))
+                    format!(
+                        "; handed back or emitted again {} times, next not before {}",
+                        r.count,
+                        show::time(r.at)
+                    )
                 });
                 format!("{}{again}", self.redis_text(redis, due_in))
             }
-            Whereabouts::Running { deadline_at } => format!("with its consumer, deadline {}", show::time(*deadline_at)),
+            Whereabouts::Running { deadline_at } => {
+                format!("with its consumer, deadline {}", show::time(*deadline_at))
+            }
             Whereabouts::Final => "nowhere: it is over, and kept so that it is not accepted twice".into(),
             Whereabouts::Moving => "changing just now: ask again".into(),
         }
@@ -182,13 +203,21 @@ impl Found {
 
     fn redis_text(&self, redis: &InRedis, due_in: i64) -> String {
         match redis {
-            InRedis::NotAsked => format!("emitted to slot {} (give --redis-url to see whether Redis has it)", self.slot),
-            InRedis::Failed(error) => format!("emitted to slot {}; Redis cannot be asked: {error}", self.slot),
+            InRedis::NotAsked => {
+                format!("emitted to slot {} (give --redis-url to see whether Redis has it)", self.slot)
+            }
+            InRedis::Failed(error) => {
+                format!("emitted to slot {}; Redis cannot be asked: {error}", self.slot)
+            }
             InRedis::Place(peek::Place::Store { .. }) if due_in > 0 => {
                 format!("in Redis, slot {}, delivered in {}", self.slot, show::span(due_in))
             }
             InRedis::Place(peek::Place::Store { .. }) => {
-                format!("in Redis, slot {}, and due since {}: is the dispatcher running?", self.slot, show::span(-due_in))
+                format!(
+                    "in Redis, slot {}, and due since {}: is the dispatcher running?",
+                    self.slot,
+                    show::span(-due_in)
+                )
             }
             InRedis::Place(peek::Place::Prepare) => format!("in Redis, slot {}: being delivered", self.slot),
             InRedis::Place(peek::Place::Absent) => format!(

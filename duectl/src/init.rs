@@ -3,6 +3,7 @@
 use crate::cli::InitArgs;
 use crate::exit::Failure;
 use crate::servers::Servers;
+use crate::show;
 use runtime::init::{self, InitError, Mode, Pipeline, Report, Verdict};
 use serde_json::json;
 
@@ -32,23 +33,22 @@ fn print(report: &Report, as_json: bool) {
             .iter()
             .map(|f| json!({"subject": f.subject, "verdict": name(f.verdict), "detail": f.detail}))
             .collect();
-        println!("{}", json!({"good": report.is_good(), "findings": findings}));
+        show::say(&json!({"good": report.is_good(), "findings": findings}).to_string());
         return;
     }
     for finding in &report.findings {
-        println!("{finding}");
+        show::say(&finding.to_string());
     }
     let count = |verdict| report.findings.iter().filter(|f| f.verdict == verdict).count();
     let (made, missing, wrong) = (count(Verdict::Made), count(Verdict::Missing), count(Verdict::Wrong));
-    println!(
-        "{}",
-        match (made, missing, wrong) {
-            (0, 0, 0) => "the pipeline is set up; nothing had to be done".to_owned(),
-            (made, 0, 0) => format!("the pipeline is set up; {made} things were made"),
-            (_, missing, 0) => format!("{missing} things are missing; `duectl init` makes them"),
-            (_, missing, wrong) => format!("{wrong} things are wrong, {missing} are missing; what is wrong is not changed by init"),
+    show::say(&match (made, missing, wrong) {
+        (0, 0, 0) => "the pipeline is set up; nothing had to be done".to_owned(),
+        (made, 0, 0) => format!("the pipeline is set up; made: {made}"),
+        (_, missing, 0) => format!("missing: {missing}; `duectl init` makes what is missing"),
+        (_, missing, wrong) => {
+            format!("wrong: {wrong}, missing: {missing}; what is wrong is never changed by init")
         }
-    );
+    });
 }
 
 fn name(verdict: Verdict) -> &'static str {

@@ -68,7 +68,11 @@ impl Servers {
             )),
             store::Disposition::Poison | store::Disposition::Fenced | store::Disposition::Fatal => {
                 let text = error.to_string();
-                let hint = if text.contains("1049") || text.contains("1146") { "; run `duectl init` first" } else { "" };
+                let hint = if text.contains("1049") || text.contains("1146") {
+                    "; run `duectl init` first"
+                } else {
+                    ""
+                };
                 Failure::Failed(anyhow::anyhow!("MySQL at {url}: {text}{hint}"))
             }
         }
@@ -92,8 +96,8 @@ impl Servers {
     /// Partition count of a topic that must be there.
     pub(crate) async fn partitions(&self, admin: &Admin, topic: &str, remedy: &str) -> Result<i32, Failure> {
         let found = admin.topic(topic).await.map_err(|e| self.kafka_failed(&e))?;
-        found
-            .map(|info| info.partition_count())
-            .ok_or_else(|| Failure::NotFound(format!("topic {topic} does not exist on {}; {remedy}", self.args.bootstrap)))
+        found.map(|info| info.partition_count()).ok_or_else(|| {
+            Failure::NotFound(format!("topic {topic} does not exist on {}; {remedy}", self.args.bootstrap))
+        })
     }
 }

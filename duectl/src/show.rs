@@ -1,6 +1,14 @@
 //! Times, spans and bytes for people.
 
 use jiff::Timestamp;
+use std::io::Write as _;
+
+/// Prints text and ends the line. A reader that closed the pipe (`| head`) has seen enough: the command ends well.
+pub(crate) fn say(text: &str) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
 
 /// RFC 3339 with milliseconds, UTC.
 pub(crate) fn time(at: i64) -> String {
@@ -25,7 +33,13 @@ pub(crate) fn span(ms: i64) -> String {
 pub(crate) fn bytes(bytes: Option<&[u8]>, limit: usize) -> String {
     let Some(bytes) = bytes else { return "null".into() };
     let whole = match std::str::from_utf8(bytes) {
-        Ok(text) => text.escape_debug().to_string(),
+        Ok(text) => text.chars().fold(String::new(), |line, c| {
+            if c.is_control() {
+                line + &c.escape_debug().to_string()
+            } else {
+                line + c.encode_utf8(&mut [0; 4])
+            }
+        }),
         Err(_) => bytes.iter().take(limit).fold("0x".to_owned(), |hex, byte| hex + &format!("{byte:02x}")),
     };
     if whole.chars().count() <= limit {
@@ -65,7 +79,7 @@ mod tests {
     fn bytes_stay_on_one_line() {
         assert_eq!(bytes(None, 10), "null");
         assert_eq!(bytes(Some(b""), 10), "");
-        assert_eq!(bytes(Some(b"a\nb"), 10), "a\\nb");
+        assert_eq!(bytes(Some(b"a\n\"b\""), 10), "a\\n\"b\"");
         assert_eq!(bytes(Some(&[0xff, 0x00]), 10), "0xff00");
         assert_eq!(bytes(Some(b"abcdefghijkl"), 10), "abcdefghij… (12 bytes)");
     }

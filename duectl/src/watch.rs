@@ -18,10 +18,13 @@ pub(crate) async fn run(servers: &Servers, args: WatchArgs) -> Result<(), Failur
     let admin = servers.admin()?;
     let mut topics = Vec::new();
     for topic in &args.topics {
-        topics.push((topic.clone(), servers.partitions(&admin, topic, "create it, or check the name").await?));
+        topics
+            .push((topic.clone(), servers.partitions(&admin, topic, "create it, or check the name").await?));
     }
     let from = if args.from_beginning { TailFrom::Beginning } else { TailFrom::End };
-    let tail = Tail::open(&servers.cluster, "duectl-watch", &topics, from).await.map_err(|e| servers.kafka_failed(&e))?;
+    let tail = Tail::open(&servers.cluster, "duectl-watch", &topics, from)
+        .await
+        .map_err(|e| servers.kafka_failed(&e))?;
     if !args.json {
         eprintln!("watching {}; Ctrl-C ends it", args.topics.join(", "));
     }
@@ -53,7 +56,7 @@ async fn follow(tail: &Tail, args: &WatchArgs, seen: &mut Seen) -> Result<(), ru
         let record = tail.recv().await?;
         let delivery = Delivery::of(&record);
         seen.add(&delivery);
-        println!("{}", if args.json { delivery.json(&record).to_string() } else { delivery.line(&record) });
+        show::say(&if args.json { delivery.json(&record).to_string() } else { delivery.line(&record) });
     }
     Ok(())
 }
@@ -94,7 +97,8 @@ impl Delivery {
         };
         let attempt = self.attempt.filter(|n| *n > 1).map_or(String::new(), |n| format!("  attempt {n}"));
         let user = record.headers.iter().filter(|h| !h.name.starts_with(HEADER_PREFIX));
-        let user: String = user.map(|h| format!("  {}={}", h.name, show::bytes(h.value.as_deref(), 40))).collect();
+        let user: String =
+            user.map(|h| format!("  {}={}", h.name, show::bytes(h.value.as_deref(), 40))).collect();
         format!(
             "{at}  {late:>12}  {}[{}]@{}  task {}{attempt}  key {}  value {}{user}",
             record.topic,
@@ -205,13 +209,17 @@ mod tests {
             "2023-11-14T22:13:20.007Z     7 ms late  callbacks[2]@17  task t1  attempt 2  key null  value 0xff  color=red"
         );
         let json = delivery.json(&record);
-        assert_eq!((&json["lateness_ms"], &json["key"], &json["value"]), (&json!(7), &Value::Null, &json!([255])));
+        assert_eq!(
+            (&json["lateness_ms"], &json["key"], &json["value"]),
+            (&json!(7), &Value::Null, &json!([255]))
+        );
         assert_eq!(json["headers"][0], json!(["color", "red"]));
     }
 
     #[test]
     fn an_early_delivery_cries_out() {
-        let record = record(&[("duestream-due-at", "1700000000000"), ("duestream-delivered-at", "1699999999990")]);
+        let record =
+            record(&[("duestream-due-at", "1700000000000"), ("duestream-delivered-at", "1699999999990")]);
         assert!(Delivery::of(&record).line(&record).contains("EARLY by 10 ms"));
     }
 

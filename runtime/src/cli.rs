@@ -6,7 +6,6 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
-    process::ExitCode,
     time::Duration,
 };
 
@@ -59,8 +58,8 @@ pub enum Command {
     },
 }
 
-/// Carries out every command but `run`.
-pub(crate) fn one_shot<C: Config>(command: &Command, loaded: &config::Loaded<C>) -> Option<ExitCode> {
+/// Carries out every command but `run`; answers the exit status.
+pub(crate) fn one_shot<C: Config>(command: &Command, loaded: &config::Loaded<C>) -> Option<u8> {
     match command {
         Command::Run => None,
         Command::CheckConfig => Some(print("the configuration is valid\n")),
@@ -72,22 +71,24 @@ pub(crate) fn one_shot<C: Config>(command: &Command, loaded: &config::Loaded<C>)
             Some(match http_get(&address, path) {
                 Ok((true, body)) => print(&body),
                 Ok((false, body)) => complain(&format!("{path} of {address} says: {}", body.trim())),
-                Err(error) => complain(&format!("{path} of {address} does not answer: {error}; is the program running there?")),
+                Err(error) => complain(&format!(
+                    "{path} of {address} does not answer: {error}; is the program running there?"
+                )),
             })
         }
     }
 }
 
-fn print(text: &str) -> ExitCode {
+fn print(text: &str) -> u8 {
     // A reader that closed the pipe has seen enough.
     match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
+        Ok(()) | Err(_) => 0,
     }
 }
 
-fn complain(text: &str) -> ExitCode {
+fn complain(text: &str) -> u8 {
     eprintln!("{text}");
-    ExitCode::from(exit::FAILED)
+    exit::FAILED
 }
 
 /// A GET as small as a probe needs: (status is 2xx, body).

@@ -27,7 +27,9 @@ impl Clock for SystemClock {
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn now_ms() -> i64 {
     // A clock before 1970 is taken for 1970: everything is early then, and nothing is delivered.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// A clock that tests set.

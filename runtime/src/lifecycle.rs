@@ -178,7 +178,10 @@ impl Lifecycle {
                 },
                 Err(_) => match self.failure() {
                     None => Ended::Undrained(self.alive()),
-                    Some(reason) => Ended::Failed(reason),
+                    Some(reason) => {
+                        warn!(program = %self.inner.program, "stopping before these were done: {}", self.alive().join(", "));
+                        Ended::Failed(reason)
+                    }
                 },
             },
             Some(_) = signals.recv() => Ended::CutShort(self.alive()),
@@ -268,7 +271,9 @@ impl fmt::Display for Ended {
             Ended::Clean => write!(f, "stopped"),
             Ended::Failed(reason) => write!(f, "stopped after a failure: {reason}"),
             Ended::Undrained(names) => write!(f, "stopped before these were done: {}", names.join(", ")),
-            Ended::CutShort(names) => write!(f, "a second signal ended the program before these were done: {}", names.join(", ")),
+            Ended::CutShort(names) => {
+                write!(f, "a second signal ended the program before these were done: {}", names.join(", "))
+            }
         }
     }
 }

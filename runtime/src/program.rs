@@ -72,7 +72,7 @@ use crate::{
 };
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _};
-use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
+use std::{ffi::OsString, future::Future, process::ExitCode, sync::Arc, time::Duration};
 use tracing::info;
 
 /// The whole of a program but its `run`. `run` connects, checks the world, spawns its loops with `life.spawn` and returns; an
@@ -83,14 +83,34 @@ where
     R: FnOnce(Arc<C>, Lifecycle) -> F,
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
+    ExitCode::from(main_with(std::env::args_os(), metrics, run))
+}
+
+/// As [`main`], with the command line given; answers the exit status.
+pub fn main_with<C, R, F>(
+    args: impl IntoIterator<Item = OsString>,
+    metrics: &[&[telemetry::MetricDef]],
+    run: R,
+) -> u8
+where
+    C: Config,
+    R: FnOnce(Arc<C>, Lifecycle) -> F,
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
     // Once per process; clap wants it for good.
     let name: &'static str = Box::leak(format!("duestream-{}", C::PROGRAM).into_boxed_str());
+    let about = format!("{name}, one of the four programs of Duestream");
     let env = format!(
         "Every key of the configuration can also be set in the environment: {}SECTION__KEY.\nAll keys with their meaning: {name} print-config --defaults",
         config::env_prefix(C::PROGRAM)
     );
-    let command = Cli::command().name(name).bin_name(name).version(env!("CARGO_PKG_VERSION")).after_help(env);
-    let cli = match Cli::from_arg_matches(&command.get_matches()) {
+    let command = Cli::command()
+        .name(name)
+        .bin_name(name)
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(about)
+        .after_help(env);
+    let cli = match Cli::from_arg_matches(&command.get_matches_from(args)) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
@@ -98,17 +118,17 @@ where
         Ok(loaded) => loaded,
         Err(report) => {
             eprintln!("{name}: {report}");
-            return ExitCode::from(exit::CONFIG);
+            return exit::CONFIG;
         }
     };
-    if let Some(done) = cli::one_shot(&cli.command.unwrap_or_default(), &loaded) {
-        return done;
+    if let Some(status) = cli::one_shot(&cli.command.unwrap_or_default(), &loaded) {
+        return status;
     }
     match start(name, loaded, metrics, run) {
-        Ok(ended) => ExitCode::from(ended.status()),
+        Ok(ended) => ended.status(),
         Err(error) => {
             eprintln!("{name}: {error:#}");
-            ExitCode::from(exit::FAILED)
+            exit::FAILED
         }
     }
 }
@@ -131,7 +151,10 @@ where
     let life = Lifecycle::new(name, cfg.lifecycle().drain_timeout.get());
     lifecycle::stop_on_panic(&life);
     lifecycle::watch_stop(&life).context("cannot start a thread")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?;
 
     let ended = runtime.block_on(async {
         let signals = lifecycle::signals().context("cannot listen for signals")?;
@@ -169,7 +192,11 @@ where
     Ok(ended)
 }
 
-async fn serve_probes(listener: tokio::net::TcpListener, life: Lifecycle, metrics: metrics_exporter_prometheus::PrometheusHandle) {
+async fn serve_probes(
+    listener: tokio::net::TcpListener,
+    life: Lifecycle,
+    metrics: metrics_exporter_prometheus::PrometheusHandle,
+) {
     let never = tokio_util::sync::CancellationToken::new();
     if let Err(error) = probes::serve(listener, life.readiness().clone(), Some(metrics), never).await {
         life.fail(format!("probes: {error}"));

@@ -19,7 +19,9 @@ pub fn init_logs(telemetry: &Telemetry) -> anyhow::Result<()> {
             .with(fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()))
             .try_init()?,
         LogFormat::Json => registry
-            .with(fmt::layer().json().flatten_event(true).with_current_span(false).with_writer(std::io::stderr))
+            .with(
+                fmt::layer().json().flatten_event(true).with_current_span(false).with_writer(std::io::stderr),
+            )
             .try_init()?,
     }
     Ok(())
@@ -57,7 +59,8 @@ pub const LATENCY_BUCKETS: &[f64] =
 pub const LATENESS_BUCKETS: &[f64] =
     &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0];
 /// Numbers of rows or records in a batch.
-pub const SIZE_BUCKETS: &[f64] = &[0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0];
+pub const SIZE_BUCKETS: &[f64] =
+    &[0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0];
 
 /// Values of the labels of one series, in the order of the definition.
 pub type LabelValues<'v> = &'v [&'v str];
@@ -112,7 +115,14 @@ static METADATA: Metadata<'static> = Metadata::new("duestream", Level::INFO, Non
 
 fn key(name: &'static str, labels: &'static [&'static str], values: LabelValues<'_>) -> Key {
     debug_assert_eq!(labels.len(), values.len(), "{name} has labels {labels:?}");
-    Key::from_parts(name, labels.iter().zip(values).map(|(label, value)| Label::new(*label, (*value).to_owned())).collect::<Vec<_>>())
+    Key::from_parts(
+        name,
+        labels
+            .iter()
+            .zip(values)
+            .map(|(label, value)| Label::new(*label, (*value).to_owned()))
+            .collect::<Vec<_>>(),
+    )
 }
 
 impl CounterDef {
@@ -187,7 +197,11 @@ pub fn assert_defs(defs: &[MetricDef]) {
         assert!(name.starts_with("duestream_"), "{name}: prefix");
         assert!(seen.insert(name), "{name}: twice");
         assert!(help.len() > 10 && help.ends_with('.'), "{name}: help is a sentence");
-        assert_eq!(matches!(def, MetricDef::Counter(_)), name.ends_with("_total"), "{name}: counters, and they alone, end in _total");
+        assert_eq!(
+            matches!(def, MetricDef::Counter(_)),
+            name.ends_with("_total"),
+            "{name}: counters, and they alone, end in _total"
+        );
         assert!(!name.ends_with("_ms"), "{name}: base units");
         if let MetricDef::Histogram(def) = def {
             assert!(def.buckets.is_sorted() && !def.buckets.is_empty(), "{name}: buckets");
@@ -199,10 +213,16 @@ pub fn assert_defs(defs: &[MetricDef]) {
 mod tests {
     use super::*;
 
-    const CALLS: CounterDef = CounterDef { name: "duestream_calls_total", labels: &["outcome"], help: "Calls by outcome." };
-    const IDLE: CounterDef = CounterDef { name: "duestream_idle_total", labels: &[], help: "Never touched here." };
-    const TOOK: HistogramDef =
-        HistogramDef { name: "duestream_took_seconds", labels: &[], buckets: LATENCY_BUCKETS, help: "How long it took." };
+    const CALLS: CounterDef =
+        CounterDef { name: "duestream_calls_total", labels: &["outcome"], help: "Calls by outcome." };
+    const IDLE: CounterDef =
+        CounterDef { name: "duestream_idle_total", labels: &[], help: "Never touched here." };
+    const TOOK: HistogramDef = HistogramDef {
+        name: "duestream_took_seconds",
+        labels: &[],
+        buckets: LATENCY_BUCKETS,
+        help: "How long it took.",
+    };
 
     #[test]
     fn series_without_labels_show_as_zero_and_histograms_have_their_buckets() {

@@ -51,7 +51,8 @@ impl Mapping {
             }
         }
         for pair in &args.headers {
-            let (name, text) = pair.split_once('=').ok_or_else(|| format!("--header {pair}: must be name=value"))?;
+            let (name, text) =
+                pair.split_once('=').ok_or_else(|| format!("--header {pair}: must be name=value"))?;
             mapping.headers.push((name.to_owned(), Template::literal(text)));
         }
         for pair in &args.map {
@@ -89,15 +90,24 @@ impl Mapping {
     /// Columns that no file with these columns has.
     pub(crate) fn unknown_columns(&self, columns: &[String]) -> Vec<String> {
         let templates = self.fields.iter().map(|(_, t)| t).chain(self.headers.iter().map(|(_, t)| t));
-        let mut unknown: Vec<String> =
-            templates.flat_map(Template::columns).filter(|c| !columns.iter().any(|known| known == c)).map(str::to_owned).collect();
+        let mut unknown: Vec<String> = templates
+            .flat_map(Template::columns)
+            .filter(|c| !columns.iter().any(|known| known == c))
+            .map(str::to_owned)
+            .collect();
         unknown.sort();
         unknown.dedup();
         unknown
     }
 
     /// The command of a row, as the contract reads it. `now`: what a delay counts from, about.
-    pub(crate) fn draft(&self, row: &Row, topic: &Arc<str>, rules: &Rules, now: i64) -> Result<Draft, String> {
+    pub(crate) fn draft(
+        &self,
+        row: &Row,
+        topic: &Arc<str>,
+        rules: &Rules,
+        now: i64,
+    ) -> Result<Draft, String> {
         let field = |name: &str| match self.fields.iter().find(|(of, _)| *of == name) {
             None => Ok(None),
             Some((_, template)) => template.fill(row),
@@ -140,9 +150,17 @@ impl Mapping {
 
 /// What ingest will make of the record.
 fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Command, String> {
-    let headers: Vec<HeaderView<'_>> =
-        record.headers.iter().map(|h| HeaderView { name: h.name.as_bytes(), value: h.value.as_deref() }).collect();
-    let view = RecordView { key: record.key.as_deref(), value: record.value.as_deref(), headers: &headers, timestamp_at: now };
+    let headers: Vec<HeaderView<'_>> = record
+        .headers
+        .iter()
+        .map(|h| HeaderView { name: h.name.as_bytes(), value: h.value.as_deref() })
+        .collect();
+    let view = RecordView {
+        key: record.key.as_deref(),
+        value: record.value.as_deref(),
+        headers: &headers,
+        timestamp_at: now,
+    };
     Command::parse(&view, rules).map_err(|refusal| refusal.message)
 }
 

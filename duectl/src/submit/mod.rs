@@ -61,9 +61,9 @@ fn value_of(args: &SubmitArgs) -> Result<Option<Vec<u8>>, Failure> {
             std::io::stdin().read_to_end(&mut bytes).context("cannot read stdin")?;
             Ok(Some(bytes))
         }
-        (None, Some(path)) => {
-            Ok(Some(std::fs::read(path).with_context(|| format!("cannot read --value-file {}", path.display()))?))
-        }
+        (None, Some(path)) => Ok(Some(
+            std::fs::read(path).with_context(|| format!("cannot read --value-file {}", path.display()))?,
+        )),
     }
 }
 
@@ -92,23 +92,24 @@ impl Submission<'_> {
     }
 
     async fn one(&self) -> Result<(), Failure> {
-        let draft = self.draft(&Row::none()).map_err(|problem| Failure::Usage(format!("the task would be refused: {problem}")))?;
+        let draft = self
+            .draft(&Row::none())
+            .map_err(|problem| Failure::Usage(format!("the task would be refused: {problem}")))?;
         let admin = self.open().await?;
         self.warn_of_missing_topics(&admin, &BTreeSet::from([draft.command.callback_topic.clone()])).await?;
-        let sent = send::send(self.producer()?, std::iter::once(draft.record), None, None).await;
+        let sent = send::send(self.producer()?, std::iter::once(draft.record.clone()), None, None).await;
         let (Some(placed), 0) = (sent.last, sent.failed) else {
             return Err(self.not_sent(&sent.problems));
         };
-        let command = draft.command;
+        // A delay counts from when the broker took the command in.
+        let taken = self.mapping.draft(&Row::none(), &self.topic, &self.rules, placed.at);
+        let command = taken.map_or(draft.command, |draft| draft.command);
         if self.args.json {
-            println!(
-                "{}",
-                json!({"submitted": 1, "failed": 0, "task_id": command.task_id, "due_at": command.due_at, "topic": command.callback_topic,
-                       "partition": placed.partition, "offset": placed.offset})
-            );
+            show::say(&json!({"submitted": 1, "failed": 0, "task_id": command.task_id, "due_at": command.due_at, "topic": command.callback_topic,
+                       "partition": placed.partition, "offset": placed.offset}).to_string());
             return Ok(());
         }
-        println!(
+        show::say(&format!(
             "submitted: to {} at {} (in {}); {}[{}] offset {}",
             command.callback_topic,
             show::time(command.due_at),
@@ -116,10 +117,10 @@ impl Submission<'_> {
             self.topic,
             placed.partition,
             placed.offset
-        );
+        ));
         if let Some(task_id) = command.task_id {
             let shard_key = command.shard_key.map_or(String::new(), |key| format!(" --shard-key '{key}'"));
-            println!("look at it: duectl get '{task_id}'{shard_key}");
+            show::say(&format!("look at it: duectl get '{task_id}'{shard_key}"));
         }
         Ok(())
     }
@@ -134,7 +135,9 @@ impl Submission<'_> {
             let unknown = self.mapping.unknown_columns(&columns);
             if !unknown.is_empty() {
                 let (unknown, columns) = (unknown.join(", "), columns.join(", "));
-                return Err(Failure::Usage(format!("the file has no column {unknown}; its columns are {columns}")));
+                return Err(Failure::Usage(format!(
+                    "the file has no column {unknown}; its columns are {columns}"
+                )));
             }
         }
         let survey = self.survey(source.rows(format).map_err(broken)?);
@@ -169,7 +172,8 @@ impl Submission<'_> {
     fn survey(&self, rows: impl Iterator<Item = Result<Row, String>>) -> Survey {
         let mut survey = Survey::default();
         for row in rows {
-            let drafted = row.and_then(|row| self.draft(&row).map_err(|problem| format!("line {}: {problem}", row.line)));
+            let drafted = row
+                .and_then(|row| self.draft(&row).map_err(|problem| format!("line {}: {problem}", row.line)));
             match drafted {
                 Ok(draft) => {
                     let at = draft.command.due_at;
@@ -215,7 +219,9 @@ impl Submission<'_> {
         let pace = match (args.window, args.time_scale) {
             (Some(window), _) => Pace::Window(i64::try_from(window.as_millis()).unwrap_or(i64::MAX)),
             (None, Some(factor)) if factor.is_finite() && factor > 0.0 => Pace::Faster(factor),
-            (None, Some(factor)) => return Err(Failure::Usage(format!("--time-scale {factor}: must be above zero"))),
+            (None, Some(factor)) => {
+                return Err(Failure::Usage(format!("--time-scale {factor}: must be above zero")));
+            }
             (None, None) => Pace::AsWritten,
         };
         if pace == Pace::AsWritten && args.start_in.is_none() && args.start.is_none() {
@@ -227,30 +233,37 @@ impl Submission<'_> {
         let (Some(first_at), Some(last_at)) = (survey.first_at, survey.last_at) else { return Ok(None) };
         let start_at = match &args.start {
             Some(text) => parse_start(text)?,
-            None => now_ms().saturating_add(i64::try_from(args.start_in.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)),
+            None => now_ms().saturating_add(
+                i64::try_from(args.start_in.unwrap_or_default().as_millis()).unwrap_or(i64::MAX),
+            ),
         };
         Ok(Some(Timeline { first_at, last_at, start_at, pace }))
     }
 
-    fn summary(&self, sent: &send::Sent, wrong: u64, (first_at, last_at): (Option<i64>, Option<i64>), seconds: f64) {
+    fn summary(
+        &self,
+        sent: &send::Sent,
+        wrong: u64,
+        (first_at, last_at): (Option<i64>, Option<i64>),
+        seconds: f64,
+    ) {
         if self.args.json {
-            println!(
-                "{}",
-                json!({"submitted": sent.submitted, "failed": sent.failed + wrong, "first_due_at": first_at, "last_due_at": last_at,
-                       "seconds": (seconds * 1000.0).round() / 1000.0})
-            );
+            show::say(&json!({"submitted": sent.submitted, "failed": sent.failed + wrong, "first_due_at": first_at, "last_due_at": last_at,
+                       "seconds": (seconds * 1000.0).round() / 1000.0}).to_string());
             return;
         }
-        let verb = if self.args.dry_run { "would submit" } else { "submitted" };
         let time = |at: Option<i64>| at.map_or("-".into(), show::time);
-        let rate = sent.submitted as f64 / seconds.max(0.001);
-        println!(
-            "{verb} {} tasks in {seconds:.1} s ({rate:.0}/s), due from {} to {}; {} failed",
-            sent.submitted,
-            time(first_at),
-            time(last_at),
-            sent.failed + wrong
-        );
+        let (failed, due) =
+            (sent.failed + wrong, format!("due from {} to {}", time(first_at), time(last_at)));
+        if self.args.dry_run {
+            show::say(&format!("would submit {} tasks, {due}; {failed} are wrong", sent.submitted));
+        } else {
+            let rate = sent.submitted as f64 / seconds.max(0.001);
+            show::say(&format!(
+                "submitted {} tasks in {seconds:.1} s ({rate:.0}/s), {due}; {failed} failed",
+                sent.submitted
+            ));
+        }
     }
 
     async fn open(&self) -> Result<Admin, Failure> {
@@ -263,12 +276,15 @@ impl Submission<'_> {
     fn producer(&self) -> Result<Arc<BatchProducer>, Failure> {
         let mut settings = BatchSettings::new("submit");
         settings.linger = Duration::from_millis(5);
-        BatchProducer::new(&self.servers.cluster, &settings).map(Arc::new).map_err(|e| self.servers.kafka_failed(&e))
+        BatchProducer::new(&self.servers.cluster, &settings)
+            .map(Arc::new)
+            .map_err(|e| self.servers.kafka_failed(&e))
     }
 
     async fn warn_of_missing_topics(&self, admin: &Admin, topics: &BTreeSet<String>) -> Result<(), Failure> {
         let present = admin.topics().await.map_err(|e| self.servers.kafka_failed(&e))?;
-        let missing: Vec<&str> = topics.iter().filter(|t| !present.contains_key(*t)).map(String::as_str).take(SHOWN).collect();
+        let missing: Vec<&str> =
+            topics.iter().filter(|t| !present.contains_key(*t)).map(String::as_str).take(SHOWN).collect();
         if !missing.is_empty() {
             eprintln!(
                 "warning: these callback topics do not exist: {}; ingest refuses their tasks (see {}), unless it is configured otherwise",
@@ -290,7 +306,8 @@ impl Submission<'_> {
 
 /// As a command's due time is read.
 fn parse_start(text: &str) -> Result<i64, Failure> {
-    let wrong = || Failure::Usage(format!("--start {text}: must be RFC 3339 with offset, or epoch milliseconds"));
+    let wrong =
+        || Failure::Usage(format!("--start {text}: must be RFC 3339 with offset, or epoch milliseconds"));
     if let Ok(at) = text.parse::<i64>() {
         return Ok(at);
     }

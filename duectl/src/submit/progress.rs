@@ -20,7 +20,9 @@ impl Progress {
         let bar = ProgressBar::new(total);
         let template = "submitting {bar:40} {human_pos} of {human_len}, {per_sec}, {eta} left";
         // The template is fixed and tried out; a plain bar would do as well.
-        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
         Progress::Bar(bar)
     }
 

@@ -143,9 +143,10 @@ impl Row {
         match &self.columns {
             Columns::Csv { names, values } => {
                 // By hand, because a map would sort the columns.
-                let fields = names.iter().zip(values).map(|(name, value)| {
-                    format!("{}:{}", Value::from(name), Value::from(value))
-                });
+                let fields = names
+                    .iter()
+                    .zip(values)
+                    .map(|(name, value)| format!("{}:{}", Value::from(name), Value::from(value)));
                 format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
             }
             Columns::Json { text, .. } => text.clone(),

@@ -38,7 +38,11 @@ impl Template {
             }
             let (name, after) = match (brace, rest.split_once('}')) {
                 ("{", Some((name, after))) if !name.is_empty() && !name.contains('{') => (name, after),
-                _ => return Err(format!("{text:?}: a brace without its partner; write {{column}}, or {{{{ for a brace")),
+                _ => {
+                    return Err(format!(
+                        "{text:?}: a brace without its partner; write {{column}}, or {{{{ for a brace"
+                    ));
+                }
             };
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain)));

@@ -33,7 +33,11 @@ impl Timeline {
             }
             Pace::Faster(factor) => (since as f64 / factor).floor() as i128,
         };
-        i64::try_from(i128::from(self.start_at) + moved).unwrap_or(if moved < 0 { i64::MIN } else { i64::MAX })
+        i64::try_from(i128::from(self.start_at) + moved).unwrap_or(if moved < 0 {
+            i64::MIN
+        } else {
+            i64::MAX
+        })
     }
 }
 

@@ -62,7 +62,8 @@ impl FromStr for HumanDuration {
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis() as u64;
-        let (unit, factor) = UNITS.iter().rev().find(|(_, factor)| ms.is_multiple_of(*factor)).unwrap_or(&UNITS[0]);
+        let (unit, factor) =
+            UNITS.iter().rev().find(|(_, factor)| ms.is_multiple_of(*factor)).unwrap_or(&UNITS[0]);
         match ms {
             0 => f.write_str("0s"),
             _ => write!(f, "{}{unit}", ms / factor),
@@ -98,7 +99,18 @@ mod tests {
 
     #[test]
     fn a_number_without_a_unit_is_no_duration() {
-        for text in ["", "10", "s", "10 s", "-1s", "1.5s", "10x", "10sec", "99999999999999999999d", "9999999999999999d"] {
+        for text in [
+            "",
+            "10",
+            "s",
+            "10 s",
+            "-1s",
+            "1.5s",
+            "10x",
+            "10sec",
+            "99999999999999999999d",
+            "9999999999999999d",
+        ] {
             assert_eq!(text.parse::<HumanDuration>(), Err(NotADuration), "{text}");
         }
     }

@@ -48,18 +48,29 @@ impl Shape {
                         path.push(key);
                         match text {
                             Some(text) => found.push(set(path, Value::String(text))),
-                            None => violations.broken(&path.join("."), value, "must be a text, a number or a boolean", "write \"…\""),
+                            None => violations.broken(
+                                &path.join("."),
+                                value,
+                                "must be a text, a number or a boolean",
+                                "write \"…\"",
+                            ),
                         }
                     }
                 }
                 (Some(Value::Table(_)), Value::Table(inner)) => self.walk(inner, at, found, violations),
                 (Some(default), value) => match fit(default, value.clone()) {
                     Ok(value) => found.push(set(at.clone(), value)),
-                    Err(rule) => violations.broken(&at.join("."), value, &rule, &format!("the default is {default}")),
+                    Err(rule) => {
+                        violations.broken(&at.join("."), value, &rule, &format!("the default is {default}"))
+                    }
                 },
                 (None, Value::Table(inner)) if at.len() > 1 || !inner.is_empty() => {
                     for (name, value) in inner {
-                        self.unknown(&[at.as_slice(), std::slice::from_ref(name)].concat(), &shown(value), violations);
+                        self.unknown(
+                            &[at.as_slice(), std::slice::from_ref(name)].concat(),
+                            &shown(value),
+                            violations,
+                        );
                     }
                 }
                 (None, value) => self.unknown(at, &shown(value), violations),
@@ -88,7 +99,9 @@ impl Shape {
             violations.set_origin(&key, &variable);
             let default = lookup(&self.defaults, &path);
             match default {
-                _ if open => found.push(Override { path, value: Value::String(text), variable: Some(variable) }),
+                _ if open => {
+                    found.push(Override { path, value: Value::String(text), variable: Some(variable) })
+                }
                 None => self.unknown(&path, &text, violations),
                 Some(default) => match parse(default, &text) {
                     Ok(value) => found.push(Override { path, value, variable: Some(variable) }),
@@ -117,7 +130,10 @@ impl Shape {
                 Some(Value::Table(section)) => {
                     format!("[{}] has {}", path[0], section.keys().cloned().collect::<Vec<_>>().join(", "))
                 }
-                _ => format!("the sections are {}", self.defaults.keys().cloned().collect::<Vec<_>>().join(", ")),
+                _ => format!(
+                    "the sections are {}",
+                    self.defaults.keys().cloned().collect::<Vec<_>>().join(", ")
+                ),
             },
         };
         violations.broken(&key, &value, "unknown key", &remedy);
@@ -197,9 +213,13 @@ fn flatten(value: &Value) -> Vec<(String, Option<String>)> {
     let mut out = Vec::new();
     for (key, value) in table {
         match value {
-            Value::Table(_) => out.extend(flatten(value).into_iter().map(|(inner, text)| (format!("{key}.{inner}"), text))),
+            Value::Table(_) => {
+                out.extend(flatten(value).into_iter().map(|(inner, text)| (format!("{key}.{inner}"), text)))
+            }
             Value::String(text) => out.push((key.clone(), Some(text.clone()))),
-            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => out.push((key.clone(), Some(value.to_string()))),
+            Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => {
+                out.push((key.clone(), Some(value.to_string())))
+            }
             Value::Datetime(_) | Value::Array(_) => out.push((key.clone(), None)),
         }
     }

@@ -50,10 +50,12 @@ fn render_text(text: &str, skip: &[&str], effective: &Table, out: &mut String) {
     }
 }
 
-/// Comments belong to the line below them.
+/// Comments belong to the line below them, up to a blank line.
 fn flush(comments: &mut String, skipping: bool, out: &mut String) {
-    if !skipping {
-        out.push_str(comments);
+    match comments.rfind("\n\n") {
+        Some(end) if skipping => out.push_str(&comments[..end + 2]),
+        None if skipping => {}
+        Some(_) | None => out.push_str(comments),
     }
     comments.clear();
 }

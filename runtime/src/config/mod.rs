@@ -20,8 +20,8 @@ mod violations;
 pub use duration::{HumanDuration, NotADuration};
 pub use secret::{Secret, redact_url};
 pub use sections::{
-    HTTP, Http, KAFKA, Kafka, LIFECYCLE, Lifecycle, LogFormat, MYSQL, Mysql, REDIS, Redis, Shared, TELEMETRY, TOPICS,
-    Telemetry, Topics, positive,
+    HTTP, Http, KAFKA, Kafka, LIFECYCLE, Lifecycle, LogFormat, MYSQL, Mysql, REDIS, Redis, Shared, TELEMETRY,
+    TOPICS, Telemetry, Topics, positive,
 };
 pub use violations::{ConfigReport, Violations};
 
@@ -82,10 +82,16 @@ pub fn load<T: Config>(file: Option<&Path>) -> Result<Loaded<T>, ConfigReport> {
     let text = match file {
         None => None,
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| ConfigReport {
-            lines: vec![format!("--config = {}: cannot be read: {error}; name a file that exists, or none", path.display())],
+            lines: vec![format!(
+                "--config = {}: cannot be read: {error}; name a file that exists, or none",
+                path.display()
+            )],
         })?),
     };
-    load_from(text.as_deref(), std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))))
+    load_from(
+        text.as_deref(),
+        std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))),
+    )
 }
 
 /// As [`load`], with the text of the file and the environment given.
@@ -98,7 +104,8 @@ pub fn load_from<T: Config>(
     let mut overrides = Vec::new();
     match file.map(str::parse::<Table>).transpose() {
         Ok(table) => overrides.extend(shape.read_file(&table.unwrap_or_default(), &mut violations)),
-        Err(error) => violations.line(format!("the file is not TOML: {}", error.to_string().trim_end().replace('\n', "\n  "))),
+        Err(error) => violations
+            .line(format!("the file is not TOML: {}", error.to_string().trim_end().replace('\n', "\n  "))),
     }
     overrides.extend(shape.read_env(T::PROGRAM, env, &mut violations));
 
@@ -152,7 +159,9 @@ fn differences(defaults: &Table, effective: &Table, prefix: &str, lines: &mut Ve
     for (name, value) in effective {
         let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
         match (defaults.get(name), value) {
-            (Some(Value::Table(defaults)), Value::Table(effective)) => differences(defaults, effective, &key, lines),
+            (Some(Value::Table(defaults)), Value::Table(effective)) => {
+                differences(defaults, effective, &key, lines)
+            }
             (Some(default), value) if default == value => {}
             (_, Value::String(text)) => lines.push(format!("{key} = {:?}", secret::redact(&key, text))),
             (_, value) => lines.push(format!("{key} = {value}")),

@@ -61,7 +61,9 @@ pub fn redact_url(url: &str) -> String {
 
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["password", "passwd", "secret", "token", "jaas", "key.pem", "key_pem", "pass"].iter().any(|word| name.contains(word))
+    ["password", "passwd", "secret", "token", "jaas", "key.pem", "key_pem", "pass"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 /// The value of a configuration key as it may be shown.
@@ -84,7 +86,10 @@ mod tests {
         for (url, shown) in [
             ("mysql://root:s3cret@db:3306/duestream", "mysql://root:***@db:3306/duestream"),
             ("mysql://root:a@b/c@db/duestream", "mysql://root:***@db/duestream"),
-            ("mysql://root@db/x?password=s&ssl-mode=REQUIRED", "mysql://root@db/x?password=***&ssl-mode=REQUIRED"),
+            (
+                "mysql://root@db/x?password=s&ssl-mode=REQUIRED",
+                "mysql://root@db/x?password=***&ssl-mode=REQUIRED",
+            ),
             ("redis://:s3cret@cache:6379", "redis://:***@cache:6379"),
             ("redis://127.0.0.1:6379/2", "redis://127.0.0.1:6379/2"),
             ("s3cret", "***"),

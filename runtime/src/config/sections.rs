@@ -239,7 +239,9 @@ impl Redis {
     pub fn check(&self, prefix: &str, v: &mut Violations) {
         let key = |name: &str| format!("{prefix}.{name}");
         let url = self.url.expose();
-        let known = ["redis://", "rediss://", "redis+unix://", "unix://"].iter().any(|scheme| url.starts_with(scheme));
+        let known = ["redis://", "rediss://", "redis+unix://", "unix://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme));
         v.rule(
             &key("url"),
             &self.url,
@@ -250,7 +252,8 @@ impl Redis {
         v.rule(
             &key("prefix"),
             &self.prefix,
-            !self.prefix.is_empty() && self.prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)),
+            !self.prefix.is_empty()
+                && self.prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)),
             "must be of the characters a-z A-Z 0-9 . _ -, because braces and colons have a meaning in keys",
             "ds is the default",
         );
@@ -278,7 +281,13 @@ impl Http {
     /// Rules of the section.
     pub fn check(&self, prefix: &str, v: &mut Violations) {
         let ok = self.listen.parse::<SocketAddr>().is_ok();
-        v.rule(&format!("{prefix}.listen"), &self.listen, ok, "must be address:port", "for example 127.0.0.1:9470");
+        v.rule(
+            &format!("{prefix}.listen"),
+            &self.listen,
+            ok,
+            "must be address:port",
+            "for example 127.0.0.1:9470",
+        );
     }
 
     /// The address. Checked before.

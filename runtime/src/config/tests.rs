@@ -174,7 +174,10 @@ fn an_unknown_key_names_what_was_probably_meant() {
         assert_eq!(line(section, text), expected);
     }
     let lines = load_with("", &[("DUESTREAM_SAMPLE__SCAN__BACTH", "3")]).unwrap_err().lines;
-    assert_eq!(lines, ["scan.bacth = 3 (DUESTREAM_SAMPLE__SCAN__BACTH): unknown key; did you mean scan.batch?"]);
+    assert_eq!(
+        lines,
+        ["scan.bacth = 3 (DUESTREAM_SAMPLE__SCAN__BACTH): unknown key; did you mean scan.batch?"]
+    );
     let lines = load_with("", &[("DUESTREAM_SAMPLE__SCAN", "3")]).unwrap_err().lines;
     assert_eq!(lines.len(), 1, "{lines:?}");
 }
@@ -190,7 +193,9 @@ fn a_missing_file_is_reported_with_its_path() {
     let report = load::<Sample>(Some(Path::new("no/such.toml"))).unwrap_err();
     assert_eq!(
         report.lines,
-        ["--config = no/such.toml: cannot be read: No such file or directory (os error 2); name a file that exists, or none"]
+        [
+            "--config = no/such.toml: cannot be read: No such file or directory (os error 2); name a file that exists, or none"
+        ]
     );
 }
 
@@ -224,7 +229,11 @@ fn each_broken_rule_shows_key_value_rule_and_remedy() {
             "url = \"mysql://u:s3cret@db\"",
             "mysql.url = mysql://u:***@db: must name server and database; mysql://user:password@host:3306/database",
         ),
-        ("mysql", "url = \"\"", "mysql.url = \"\": must name server and database; mysql://user:password@host:3306/database"),
+        (
+            "mysql",
+            "url = \"\"",
+            "mysql.url = \"\": must name server and database; mysql://user:password@host:3306/database",
+        ),
         (
             "mysql",
             "pool_max = 0",
@@ -256,7 +265,11 @@ fn each_broken_rule_shows_key_value_rule_and_remedy() {
             "mysql.statement_cache = 10: must be at least 128: a statement closed for want of room stalls its connection for 40 ms; 512 is the default",
         ),
         ("mysql", "acquire_timeout = \"0s\"", "mysql.acquire_timeout = 0s: must be above zero; raise it"),
-        ("mysql", "retry_max = \"10ms\"", "mysql.retry_max = 10ms: must be at least mysql.retry_min = 50ms; raise it"),
+        (
+            "mysql",
+            "retry_max = \"10ms\"",
+            "mysql.retry_max = 10ms: must be at least mysql.retry_min = 50ms; raise it",
+        ),
         ("mysql", "retries = -1", "mysql.retries = -1: invalid value: integer `-1`, expected u32"),
         (
             "redis",
@@ -281,7 +294,11 @@ fn each_broken_rule_shows_key_value_rule_and_remedy() {
             "level = \"a=b=c\"",
             "telemetry.level = a=b=c: must be a level, or target=level separated by commas; for example info,librdkafka=warn",
         ),
-        ("telemetry", "format = \"xml\"", "telemetry.format = xml: unknown variant `xml`, expected `text` or `json`"),
+        (
+            "telemetry",
+            "format = \"xml\"",
+            "telemetry.format = xml: unknown variant `xml`, expected `text` or `json`",
+        ),
         (
             "lifecycle",
             "drain_timeout = \"1h\"",
@@ -302,7 +319,8 @@ fn docs_config_shows_the_default_files() {
     }
     for program in ["ingest", "scanner", "dispatcher", "compensator"] {
         let file = root.join(program).join("config.default.toml");
-        let own = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let own =
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         text += &format!("## duestream-{program}\n\n```toml\n{}\n```\n\n", own.trim_end());
     }
     let text = text.trim_end().to_owned() + "\n";
@@ -311,5 +329,8 @@ fn docs_config_shows_the_default_files() {
         std::fs::write(&doc, &text).unwrap();
     }
     let found = std::fs::read_to_string(&doc).unwrap_or_default();
-    assert!(found == text, "docs/CONFIG.md is not up to date: UPDATE=1 cargo test --release -p runtime docs_config");
+    assert!(
+        found == text,
+        "docs/CONFIG.md is not up to date: UPDATE=1 cargo test --release -p runtime docs_config"
+    );
 }

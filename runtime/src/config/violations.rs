@@ -68,7 +68,12 @@ pub struct ConfigReport {
 
 impl fmt::Display for ConfigReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the configuration has {} problem{}:", self.lines.len(), if self.lines.len() == 1 { "" } else { "s" })?;
+        write!(
+            f,
+            "the configuration has {} problem{}:",
+            self.lines.len(),
+            if self.lines.len() == 1 { "" } else { "s" }
+        )?;
         self.lines.iter().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }

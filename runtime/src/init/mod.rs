@@ -10,9 +10,11 @@
 mod topics;
 
 use crate::config::Redis;
-use crate::kafka::{Admin, KafkaFault};
+use crate::kafka::{Admin, Disposition, KafkaFault};
 use crate::slots::SlotClient;
-use crate::store::{Db, Options, StoreError, database, migrate, position, route, server, setting, shard, source};
+use crate::store::{
+    Db, Options, StoreError, database, migrate, position, route, server, setting, shard, source,
+};
 use protocol::route::default_slot;
 use schemas::topics::Names;
 use std::collections::BTreeSet;
@@ -228,11 +230,12 @@ async fn settings(
         None => setting::Settings::default(),
         Some(db) => setting::all(&mut db.session().await?).await?,
     };
-    let mut numbers = [(setting::SHARDS, pipeline.shards, DEFAULT_SHARDS), (setting::SLOTS, pipeline.slots, DEFAULT_SLOTS)]
-        .map(|(name, asked, default)| {
-            let stored = known.text(name).and_then(|text| text.parse::<u16>().ok());
-            (name, asked, stored, stored.or(asked).unwrap_or(default))
-        });
+    let mut numbers =
+        [(setting::SHARDS, pipeline.shards, DEFAULT_SHARDS), (setting::SLOTS, pipeline.slots, DEFAULT_SLOTS)]
+            .map(|(name, asked, default)| {
+                let stored = known.text(name).and_then(|text| text.parse::<u16>().ok());
+                (name, asked, stored, stored.or(asked).unwrap_or(default))
+            });
     // With few shards asked for and nothing said of slots: no more slots than shards.
     let shards = numbers[0].3;
     if numbers[1].1.is_none() && numbers[1].2.is_none() {
@@ -292,7 +295,8 @@ async fn make_topics(
     let admin = &servers.admin;
     let wanted = topics::wanted(&pipeline.names, slots, pipeline.task_partitions, pipeline.replication);
     let mut present = admin.topics().await?;
-    let missing: Vec<_> = wanted.iter().filter(|w| !present.contains_key(&w.spec.name)).map(|w| w.spec.clone()).collect();
+    let missing: Vec<_> =
+        wanted.iter().filter(|w| !present.contains_key(&w.spec.name)).map(|w| w.spec.clone()).collect();
     let mut complete = true;
     if mode == Mode::Apply && !missing.is_empty() {
         for (name, created) in admin.create_topics(&missing).await? {
@@ -315,7 +319,7 @@ async fn make_topics(
             }
             continue;
         };
-        let config = admin.topic_config(name).await?.unwrap_or_default();
+        let config = patiently(|| admin.topic_config(name)).await?.unwrap_or_default();
         let differences = topics::differences(want, found, &config);
         if differences.is_empty() {
             let made = missing.iter().any(|spec| spec.name == *name);
@@ -327,22 +331,43 @@ async fn make_topics(
     Ok(complete)
 }
 
+/// How long brokers may take to make what they were asked to make.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Just after a topic was made some brokers do not know it yet, or say that they do not lead it.
+async fn patiently<T, F>(mut ask: impl FnMut() -> F) -> Result<T, KafkaFault>
+where
+    F: Future<Output = Result<T, KafkaFault>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask().await {
+            Err(fault) if fault.disposition() == Disposition::Retry && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 /// A new topic answers questions only once its partitions have leaders.
 async fn wait_for_leaders(
     admin: &Admin,
     names: &[&str],
 ) -> Result<std::collections::BTreeMap<String, crate::kafka::TopicInfo>, InitError> {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let present = admin.topics().await?;
-        let ready = |name: &&str| present.get(*name).is_some_and(|t| t.partition_count() > 0 && t.has_leaders());
+        let ready =
+            |name: &&str| present.get(*name).is_some_and(|t| t.partition_count() > 0 && t.has_leaders());
         if names.iter().all(ready) {
             return Ok(present);
         }
         if Instant::now() > deadline {
             let waiting: Vec<&str> = names.iter().filter(|name| !ready(name)).copied().collect();
             return Err(InitError::Asked(format!(
-                "made, but without a leader after 30 s: {}; are enough brokers up? Run init again",
+                "made, but without a leader after {} s: {}; are enough brokers up? Run init again",
+                PATIENCE.as_secs(),
                 waiting.join(", ")
             )));
         }
@@ -388,7 +413,9 @@ async fn sources(
         let known = registered.iter().any(|s| s.topic == *name && s.topic_uuid == *id.as_bytes());
         let subject = format!("source {name}");
         let other = registered.iter().find(|s| s.topic == *name && s.topic_uuid != *id.as_bytes());
-        if *name == names[1] && let (false, Some(_)) = (known, other) {
+        if *name == names[1]
+            && let (false, Some(_)) = (known, other)
+        {
             report.say(
                 subject,
                 Verdict::Wrong,
@@ -408,7 +435,7 @@ async fn sources(
         let missing: Vec<i32> = (0..partitions).filter(|p| !with_position.contains(p)).collect();
         if !missing.is_empty() && mode == Mode::Apply {
             for &partition in &missing {
-                let (start, _) = admin.watermarks(name, partition).await?;
+                let (start, _) = patiently(|| admin.watermarks(name, partition)).await?;
                 position::create(&mut session, number, partition, start).await?;
             }
         }

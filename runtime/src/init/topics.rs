@@ -70,7 +70,11 @@ pub(super) fn wanted(names: &Names, slots: u16, task_partitions: i32, replicatio
 }
 
 /// How an existing topic differs. Empty: it does not.
-pub(super) fn differences(wanted: &Wanted, found: &TopicInfo, config: &BTreeMap<String, String>) -> Vec<Finding> {
+pub(super) fn differences(
+    wanted: &Wanted,
+    found: &TopicInfo,
+    config: &BTreeMap<String, String>,
+) -> Vec<Finding> {
     let name = &wanted.spec.name;
     let mut out = Vec::new();
     let (is, should) = (found.partition_count(), wanted.spec.partitions);
@@ -127,7 +131,12 @@ mod tests {
 
     fn found(name: &str, partitions: i32) -> TopicInfo {
         let partitions = (0..partitions)
-            .map(|partition| PartitionInfo { partition, leader: Some(1), replicas: vec![1], in_sync: vec![1] })
+            .map(|partition| PartitionInfo {
+                partition,
+                leader: Some(1),
+                replicas: vec![1],
+                in_sync: vec![1],
+            })
             .collect();
         TopicInfo { name: name.into(), partitions }
     }
@@ -146,7 +155,8 @@ mod tests {
             .iter()
             .map(|w| {
                 let of = |key: &str| w.spec.config.get(key).map_or("-", String::as_str);
-                let days = of("retention.ms").parse::<i64>().map_or("-".into(), |ms| (ms / DAY_MS).to_string());
+                let days =
+                    of("retention.ms").parse::<i64>().map_or("-".into(), |ms| (ms / DAY_MS).to_string());
                 format!(
                     "{} {} {} {days}d {} {}",
                     w.spec.name,
@@ -210,7 +220,9 @@ mod tests {
         let few = differences(&wanted[1], &found("p.due", 8), &wanted[1].spec.config);
         assert_eq!(
             lines(&few),
-            ["WRONG    topic p.due: has 1 copies of a partition, asked for 3; kafka-reassign-partitions.sh, or a smaller --replication"]
+            [
+                "WRONG    topic p.due: has 1 copies of a partition, asked for 3; kafka-reassign-partitions.sh, or a smaller --replication"
+            ]
         );
     }
 }

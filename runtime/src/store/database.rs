@@ -32,7 +32,10 @@ pub async fn look(url: &str) -> Result<Database, StoreError> {
             close(connection).await;
             Ok(Database::Present)
         }
-        Err(sqlx::Error::Database(e)) if e.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().is_some_and(|e| e.number() == 1049) => {
+        Err(sqlx::Error::Database(e))
+            if e.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
+                .is_some_and(|e| e.number() == 1049) =>
+        {
             tracing::debug!("database {name} is missing");
             Ok(Database::Missing)
         }

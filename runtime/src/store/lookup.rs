@@ -16,12 +16,20 @@ static TASK: Sql = Sql::hot(
 );
 static PENDING: Sql = Sql::hot(
     "lookup_pending",
-    concat!("SELECT ", pending_columns!(), " FROM pending AS p WHERE p.shard = ? AND p.due_at = ? AND p.id = ?"),
+    concat!(
+        "SELECT ",
+        pending_columns!(),
+        " FROM pending AS p WHERE p.shard = ? AND p.due_at = ? AND p.id = ?"
+    ),
     KEY,
 );
 static RUNNING: Sql = Sql::hot(
     "lookup_running",
-    concat!("SELECT ", running_columns!(), " FROM running AS r WHERE r.shard = ? AND r.deadline_at = ? AND r.id = ?"),
+    concat!(
+        "SELECT ",
+        running_columns!(),
+        " FROM running AS r WHERE r.shard = ? AND r.deadline_at = ? AND r.id = ?"
+    ),
     KEY,
 );
 static REEMIT: Sql = Sql::hot(

@@ -20,9 +20,13 @@ fn draft(args: &SubmitArgs, text: &str) -> Result<Draft, String> {
 }
 
 fn shown(record: &OutRecord) -> Vec<String> {
-    let text = |bytes: Option<&[u8]>| bytes.map_or("null".into(), |b| String::from_utf8_lossy(b).into_owned());
+    let text =
+        |bytes: Option<&[u8]>| bytes.map_or("null".into(), |b| String::from_utf8_lossy(b).into_owned());
     let headers = record.headers.iter().map(|h| format!("{}: {}", h.name, text(h.value.as_deref())));
-    let mut out = vec![format!("key: {}", text(record.key.as_deref())), format!("value: {}", text(record.value.as_deref()))];
+    let mut out = vec![
+        format!("key: {}", text(record.key.as_deref())),
+        format!("value: {}", text(record.value.as_deref())),
+    ];
     out.extend(headers);
     out
 }
@@ -85,9 +89,17 @@ fn flags_apply_to_every_row_and_empty_cells_say_nothing() {
 
 #[test]
 fn a_moved_draft_says_its_new_times() {
-    let mut draft = draft(&args(&["due-at={at}", "topic=t", "expires-at={e}"]), r#"{"at":1000000000000,"e":1000000006000}"#).unwrap();
-    let timeline =
-        Timeline { first_at: 1_000_000_000_000, last_at: 1_000_000_060_000, start_at: NOW, pace: Pace::Window(6_000) };
+    let mut draft = draft(
+        &args(&["due-at={at}", "topic=t", "expires-at={e}"]),
+        r#"{"at":1000000000000,"e":1000000006000}"#,
+    )
+    .unwrap();
+    let timeline = Timeline {
+        first_at: 1_000_000_000_000,
+        last_at: 1_000_000_060_000,
+        start_at: NOW,
+        pace: Pace::Window(6_000),
+    };
     draft.move_to(&timeline);
     assert!(shown(&draft.record).contains(&format!("duestream-due-at: {NOW}")));
     assert!(shown(&draft.record).contains(&format!("duestream-expires-at: {}", NOW + 600)));
@@ -110,9 +122,15 @@ fn what_ingest_would_refuse_is_refused_at_once() {
 #[test]
 fn a_wrong_map_is_named_with_what_is_known() {
     for (map, problem) in [
-        ("due={x}", "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, key, value, header.NAME"),
+        (
+            "due={x}",
+            "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, key, value, header.NAME",
+        ),
         ("due-at", "--map due-at: must be field=template"),
-        ("topic={x", "--map topic={x: \"{x\": a brace without its partner; write {column}, or {{ for a brace"),
+        (
+            "topic={x",
+            "--map topic={x: \"{x\": a brace without its partner; write {column}, or {{ for a brace",
+        ),
     ] {
         assert_eq!(Mapping::of(&args(&[map]), None).unwrap_err(), problem);
     }
