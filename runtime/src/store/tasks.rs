@@ -148,7 +148,10 @@ impl<'r> FromRow<'r, MySqlRow> for Found {
 /// since it was looked up; roll back, look up, judge again.
 pub async fn insert<T: Borrow<NewTask>>(tx: &mut Tx, tasks: &[T]) -> Result<(), StoreError> {
     let tasks: Vec<&NewTask> = tasks.iter().map(Borrow::borrow).collect();
-    debug_assert!(tasks.is_sorted_by_key(|task| task.identity), "sorted: overlapping batches lock in one order");
+    debug_assert!(
+        tasks.is_sorted_by_key(|task| task.identity),
+        "sorted: overlapping batches lock in one order"
+    );
     tx.insert(&INSERT_TASK, &tasks, |task| task_bytes(task), |call, task| bind_task(call, task)).await?;
     // By its own key: rows of one shard lie side by side.
     let mut rows: Vec<&PendingRow> = tasks.iter().map(|task| &task.row).collect();

@@ -2,6 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing has failed")]
 
 mod kafka;
-mod slots;
 mod plans;
+mod slots;
 mod store;
