@@ -85,7 +85,8 @@ impl Catalogue {
         if topics.len() >= MOST_TOPICS {
             topics.clear();
         }
-        topics.insert(Topic::clone(topic), Known { lookup: lookup.clone(), at: Instant::now(), asking: false });
+        topics
+            .insert(Topic::clone(topic), Known { lookup: lookup.clone(), at: Instant::now(), asking: false });
         lookup
     }
 
@@ -97,7 +98,8 @@ impl Catalogue {
             Err(fault) if matches!(fault.disposition(), Disposition::Poison(_)) => BTreeMap::new(),
             Err(fault) => return Err(fault),
         };
-        let limit = config.get("max.message.bytes").and_then(|text| text.parse().ok()).unwrap_or(MAX_MESSAGE_BYTES);
+        let limit =
+            config.get("max.message.bytes").and_then(|text| text.parse().ok()).unwrap_or(MAX_MESSAGE_BYTES);
         let policy = config.get("cleanup.policy").map_or("", String::as_str);
         Ok(Lookup::Known(Facts {
             partitions: info.partition_count(),

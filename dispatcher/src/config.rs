@@ -2,8 +2,8 @@
 
 use protocol::slot::SlotConfig;
 use runtime::config::{
-    HTTP, Http, HumanDuration, KAFKA, Kafka, LIFECYCLE, Lifecycle, REDIS, Redis, Shared, TELEMETRY, TOPICS, Telemetry, Topics,
-    Violations,
+    HTTP, Http, HumanDuration, KAFKA, Kafka, LIFECYCLE, Lifecycle, REDIS, Redis, Shared, TELEMETRY, TOPICS,
+    Telemetry, Topics, Violations,
 };
 use serde::Deserialize;
 use std::time::Duration;
@@ -205,15 +205,33 @@ impl Delivery {
             "must lie between 100ms and 5s: the compensator takes a slot that is silent for 10s for dead",
             "2s is the default",
         );
-        range("delivery.topic_refresh", self.topic_refresh, Duration::from_secs(1), Duration::from_secs(3_600), v);
-        pair("delivery.topic_backoff_min", self.topic_backoff_min, "delivery.topic_backoff_max", self.topic_backoff_max, v);
+        range(
+            "delivery.topic_refresh",
+            self.topic_refresh,
+            Duration::from_secs(1),
+            Duration::from_secs(3_600),
+            v,
+        );
+        pair(
+            "delivery.topic_backoff_min",
+            self.topic_backoff_min,
+            "delivery.topic_backoff_max",
+            self.topic_backoff_max,
+            v,
+        );
     }
 }
 
 impl Takeover {
     fn check(&self, v: &mut Violations) {
         range("takeover.window", self.window, Duration::from_secs(10), Duration::from_secs(86_400), v);
-        range("takeover.slow_transaction", self.slow_transaction, Duration::from_millis(100), Duration::from_secs(10), v);
+        range(
+            "takeover.slow_transaction",
+            self.slow_transaction,
+            Duration::from_millis(100),
+            Duration::from_secs(10),
+            v,
+        );
         pair("takeover.backoff_min", self.backoff_min, "takeover.backoff_max", self.backoff_max, v);
     }
 }

@@ -13,6 +13,7 @@ use crate::world::World;
 use protocol::slot::{Action, DueItem, Input, Now, Slot as Machine, Step};
 use runtime::clock;
 use runtime::kafka::{PartitionStream, Record};
+use runtime::probes::Gate;
 use schemas::ids::Slot;
 use schemas::journal::OwnerToken;
 use std::sync::Arc;
@@ -43,6 +44,16 @@ pub(crate) struct Driver {
     stop_told: bool,
     started: Instant,
     figures_at: Instant,
+    gate: Gate,
+    shown: Shown,
+}
+
+/// What `/ready` says of the slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    TakingOver,
+    Running,
+    Halted,
 }
 
 impl Driver {
@@ -53,6 +64,7 @@ impl Driver {
         stream: PartitionStream,
         slot: Slot,
         stop: CancellationToken,
+        gate: Gate,
     ) -> anyhow::Result<Driver> {
         let started = Instant::now();
         let now = Now { local_at: clock::now_ms(), mono_ms: 0 };
@@ -70,6 +82,8 @@ impl Driver {
             stop_told: false,
             started,
             figures_at: started,
+            gate,
+            shown: Shown::TakingOver,
         })
     }
 
@@ -103,6 +117,25 @@ impl Driver {
             self.teller.figures(&self.machine.figures(), self.machine.is_running());
         }
         events.into_iter().for_each(|event| self.teller.tell(event));
+        self.show();
+    }
+
+    fn show(&mut self) {
+        let state = match (self.machine.is_running(), self.machine.is_halted()) {
+            (true, _) => Shown::Running,
+            (false, true) => Shown::Halted,
+            (false, false) => Shown::TakingOver,
+        };
+        if state != self.shown {
+            self.shown = state;
+            match state {
+                Shown::Running => self.gate.open(),
+                Shown::TakingOver => self.gate.close("being taken over"),
+                Shown::Halted => {
+                    self.gate.close("stands still: its journal was lost, truncated or made anew")
+                }
+            }
+        }
     }
 
     /// Hands in what is there already, without waiting.
@@ -173,8 +206,12 @@ impl Driver {
                     Err(fault) => Input::Failed(fault.to_string()),
                 }
             }
-            Action::InspectLogs { window_ms } => Input::Logs(self.journal.inspect(&self.world, window_ms).await),
-            Action::CommitBarrier(record) => Input::Barrier(self.lanes.commit_barrier(&self.to, &record, BARRIER)),
+            Action::InspectLogs { window_ms } => {
+                Input::Logs(self.journal.inspect(&self.world, window_ms).await)
+            }
+            Action::CommitBarrier(record) => {
+                Input::Barrier(self.lanes.commit_barrier(&self.to, &record, BARRIER))
+            }
             Action::ReadJournal { from, to } => Input::Journal(self.journal.read(from, to)),
             Action::SeekDue { offset } => match self.stream.start(offset).await {
                 Ok(()) => Input::Done,

@@ -54,10 +54,14 @@ impl Group {
                     gate.open();
                 }
                 MemberEvent::Revoked(slots) => info!(slots = ?partitions(&slots), "slots went to others"),
-                MemberEvent::Lost(slots) => warn!(slots = ?partitions(&slots), "slots were taken: the group took this program for dead"),
+                MemberEvent::Lost(slots) => {
+                    warn!(slots = ?partitions(&slots), "slots were taken: the group took this program for dead")
+                }
                 MemberEvent::Trouble(fault) => match fault.disposition() {
                     Disposition::Retry => warn!("group: {fault}"),
-                    Disposition::Poison(_) | Disposition::Fenced | Disposition::Fatal => bail!("group: {fault}"),
+                    Disposition::Poison(_) | Disposition::Fenced | Disposition::Fatal => {
+                        bail!("group: {fault}")
+                    }
                 },
             }
         }
@@ -77,6 +81,7 @@ impl Group {
             stream,
             slot,
             self.life.token(),
+            self.life.readiness().gate(format!("slot {slot}"), "being taken over"),
         )?;
         let runtime = tokio::runtime::Handle::current();
         self.life.spawn_thread(format!("slot {slot}"), move || {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const CHUNK_ENTRIES: usize = 20_000;
 const CHUNK_RECORDS: usize = 5_000;
 /// One stretch must be read within this; a foreign transaction that holds the journal shows here.
-const READ: Duration = Duration::from_secs(30);
+const READ: Duration = Duration::from_secs(8);
 const CALL: Duration = Duration::from_secs(10);
 /// How far back the last record is looked for: markers and aborted records lie behind it.
 const TAIL: i64 = 200;
@@ -56,26 +56,30 @@ impl Journal {
         Ok(chunk)
     }
 
-    /// First offset younger than W before the last record.
+    /// First offset younger than W before the last record that is decided.
     fn window(&self, start: i64, end: i64, window_ms: i64) -> Result<i64, KafkaFault> {
         if start >= end {
             return Ok(end);
         }
-        let tail = self.reader.read_all(self.partition, start.max(end - TAIL), end - 1, Instant::now() + READ)?;
+        let tail =
+            self.reader.read_all(self.partition, start.max(end - TAIL), end - 1, Instant::now() + READ)?;
         let last_at = tail.last().map_or_else(clock::now_ms, |record| record.at);
         self.reader.offset_at(self.partition, last_at - window_ms, CALL)
     }
 
-    /// Bounds of the journal as far as it is decided, and of `due[s]`.
+    /// Bounds of both logs.
     pub(crate) async fn inspect(&self, world: &World, window_ms: i64) -> Result<LogBounds, String> {
         let (journal, due) = (world.names.journal(), world.names.due());
         let id = world.admin.topic_id(&journal).await.map_err(text)?;
         let (due_start, due_end) = world.admin.watermarks(&due, self.partition).await.map_err(text)?;
         let recent_at = clock::now_ms() - window_ms;
         let due_recent = world.admin.offset_at(&due, self.partition, recent_at).await.map_err(text)?;
-        let (journal_start, journal_end) = self.reader.stable_range(self.partition, CALL).map_err(text)?;
+        let (journal_start, journal_end) =
+            world.admin.watermarks(&journal, self.partition).await.map_err(text)?;
         let journal_recent = self.reader.offset_at(self.partition, recent_at, CALL).map_err(text)?;
-        let journal_window = self.window(journal_start, journal_end, window_ms).map_err(text)?;
+        // A stranger's open transaction may hold the journal below its end: that is a delay, no loss.
+        let (_, decided) = self.reader.stable_range(self.partition, CALL).map_err(text)?;
+        let journal_window = self.window(journal_start, decided, window_ms).map_err(text)?;
         Ok(LogBounds {
             same_journal: id == Some(world.journal_id),
             journal_start,

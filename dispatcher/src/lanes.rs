@@ -3,10 +3,13 @@
 use crate::config::Config;
 use crate::records::Addresses;
 use crate::world::World;
-use protocol::slot::{Fault, FaultKind, Input, Lane, Outgoing, SendOutcome, TxnEnd};
-use runtime::kafka::{Cluster, Disposition, KafkaFault, LaneSettings, Outcome, Refusal, Report, SendFault, TxnProducer};
+use protocol::slot::{Fault, FaultKind, Input, Lane, Outgoing, SendOutcome, Target, TxnEnd};
+use runtime::kafka::{
+    Cluster, Disposition, KafkaFault, LaneSettings, Outcome, Refusal, Report, SendFault, TxnProducer,
+};
 use schemas::ids::Slot;
 use schemas::journal::JournalRecord;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -82,8 +85,15 @@ impl Lanes {
             return Input::Sent(SendOutcome::failed(&begin_fault(&fault), records.len()));
         }
         let first = producer.reports().len();
+        let mut under_way: HashMap<(&str, i32), usize> = HashMap::new();
         for record in records {
-            producer.send(&to.outgoing(record));
+            let out = to.outgoing(record);
+            if !fits(&mut under_way, record, out.weight_bytes()) {
+                producer.wait_reports(deadline);
+                under_way.clear();
+                fits(&mut under_way, record, out.weight_bytes());
+            }
+            producer.send(&out);
         }
         for record in journal {
             producer.send(&to.journal(record));
@@ -97,7 +107,10 @@ impl Lanes {
         producer.wait_reports(deadline);
         let reports = producer.reports();
         let journal_offsets = reports[callbacks.end..].iter().map(offset_of).collect();
-        Input::Sent(SendOutcome { reports: reports[callbacks].iter().map(ok).collect(), journal: journal_offsets })
+        Input::Sent(SendOutcome {
+            reports: reports[callbacks].iter().map(ok).collect(),
+            journal: journal_offsets,
+        })
     }
 
     /// Whether reports of the quarantine lane are waited for.
@@ -133,7 +146,12 @@ impl Lanes {
     }
 
     /// One journal record, alone in its transaction; its offset once the commit is proved.
-    pub(crate) fn commit_barrier(&mut self, to: &Addresses, record: &JournalRecord, within: Duration) -> Result<i64, String> {
+    pub(crate) fn commit_barrier(
+        &mut self,
+        to: &Addresses,
+        record: &JournalRecord,
+        within: Duration,
+    ) -> Result<i64, String> {
         let deadline = Instant::now() + within;
         let sent = self.send(to, Lane::Main, true, &[], std::slice::from_ref(record), true);
         let offset = match sent {
@@ -154,6 +172,21 @@ impl Lanes {
     }
 }
 
+/// Whether a record may join what is under way to its partition. librdkafka makes batches of up to 1 MB whatever the topic
+/// takes, and a batch that is too large is refused as a whole: for topics that take less it must not come to that.
+fn fits<'a>(under_way: &mut HashMap<(&'a str, i32), usize>, record: &'a Outgoing, bytes: usize) -> bool {
+    const CLIENT_BATCH: usize = 1_000_000;
+    const RECORD: usize = 24;
+    const BATCH: usize = 61;
+    let Target::Callback { partition, batch_bytes } = &record.target else { return true };
+    if *batch_bytes >= CLIENT_BATCH {
+        return true;
+    }
+    let sum = under_way.entry((&record.record.callback_topic, *partition)).or_insert(BATCH);
+    *sum += bytes + RECORD;
+    *sum <= *batch_bytes
+}
+
 /// Only the outcome that was asked for proves anything (R5).
 fn end_of(outcome: Option<Outcome>, proof: &Outcome) -> TxnEnd {
     match outcome {
@@ -161,9 +194,12 @@ fn end_of(outcome: Option<Outcome>, proof: &Outcome) -> TxnEnd {
         Some(outcome) if outcome == *proof => TxnEnd::Ok,
         Some(Outcome::Retriable(error)) => TxnEnd::Retry(error.to_string()),
         Some(Outcome::Committed | Outcome::Aborted) => TxnEnd::Unknown("ended the other way".into()),
-        Some(Outcome::Abortable(error) | Outcome::Fenced(error) | Outcome::Fatal(error) | Outcome::Unknown(error)) => {
-            TxnEnd::Unknown(error.to_string())
-        }
+        Some(
+            Outcome::Abortable(error)
+            | Outcome::Fenced(error)
+            | Outcome::Fatal(error)
+            | Outcome::Unknown(error),
+        ) => TxnEnd::Unknown(error.to_string()),
     }
 }
 

@@ -35,13 +35,14 @@ impl Addresses {
             return OutRecord::to(Arc::clone(&self.dead)).key(record.id.to_string().into_bytes());
         };
         match &outgoing.target {
-            Target::Callback { partition } => callback(record, deliver, *partition, outgoing.at),
+            Target::Callback { partition, .. } => callback(record, deliver, *partition, outgoing.at),
             Target::Dead { reason } => self.dead(record, deliver, reason, outgoing.at),
         }
     }
 
     fn dead(&self, record: &DueRecord, deliver: &Deliver, reason: &str, at: i64) -> OutRecord {
-        let meaning = DeadReason::from_code(reason).map_or("Buried as its producer or consumer asked.", DeadReason::meaning);
+        let meaning = DeadReason::from_code(reason)
+            .map_or("Buried as its producer or consumer asked.", DeadReason::meaning);
         let added = dead_headers(record, deliver, reason, meaning, at);
         OutRecord {
             topic: Arc::clone(&self.dead),

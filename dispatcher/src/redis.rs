@@ -35,28 +35,44 @@ impl Timer {
                 Ok(store) => with_state(store.take_over(token).await, store),
                 Err(error) => Err(fault(&error)),
             }),
-            Action::StartCold(positions) => {
-                Input::Scripted(self.run(async |store| store.start_cold(positions).await.map(drop)).await.map(second))
-            }
-            Action::SettleFates { fates, jpos, rebuilt } => Input::Scripted(
-                self.run(async |store| store.settle_fates(&fates, jpos, rebuilt, topic_of).await).await.map(second),
+            Action::StartCold(positions) => Input::Scripted(
+                self.run(async |store| store.start_cold(positions).await.map(drop))
+                    .await
+                    .map(|(_, state)| state),
             ),
-            Action::ReturnPrepared => Input::Returned(self.run(async |store| store.return_prepared().await).await),
+            Action::SettleFates { fates, jpos, rebuilt } => Input::Scripted(
+                self.run(async |store| store.settle_fates(&fates, jpos, rebuilt, topic_of).await)
+                    .await
+                    .map(|(_, state)| state),
+            ),
+            Action::ReturnPrepared => {
+                Input::Returned(self.run(async |store| store.return_prepared().await).await)
+            }
             Action::Preload { records, due_pos } => {
                 Input::Preloaded(self.run(async |store| store.preload(&records, due_pos).await).await)
             }
-            Action::Agenda { limit } => Input::Agenda(self.run(async |store| store.next_topics(limit).await).await),
+            Action::Agenda { limit } => {
+                Input::Agenda(self.run(async |store| store.next_topics(limit).await).await)
+            }
             Action::Claim { now_at, quotas, max_bytes } => {
                 Input::Claimed(self.run(async |store| store.claim(now_at, &quotas, max_bytes).await).await)
             }
             Action::Release { entries, delay_ms } => {
                 let delay = Duration::from_millis(delay_ms.unsigned_abs());
-                Input::Scripted(self.run(async |store| store.release(&entries, delay).await).await.map(second))
+                Input::Scripted(
+                    self.run(async |store| store.release(&entries, delay).await)
+                        .await
+                        .map(|(_, state)| state),
+                )
             }
             Action::Settle { entries, jpos, due_pos } => Input::Scripted(
-                self.run(async |store| store.settle(&entries, jpos, Some(due_pos)).await).await.map(second),
+                self.run(async |store| store.settle(&entries, jpos, Some(due_pos)).await)
+                    .await
+                    .map(|(_, state)| state),
             ),
-            Action::Forget => Input::Scripted(self.run(async |store| store.forget().await).await.map(second)),
+            Action::Forget => {
+                Input::Scripted(self.run(async |store| store.forget().await).await.map(|(_, state)| state))
+            }
             other => return Err(other),
         })
     }
@@ -75,10 +91,6 @@ fn with_state<T>(answer: Result<T, SlotError>, store: &SlotStore) -> Result<(T, 
     answer.map(|value| (value, store.state())).map_err(|error| fault(&error))
 }
 
-fn second<T>(pair: (T, SlotState)) -> SlotState {
-    pair.1
-}
-
 fn topic_of(body: &Body) -> Option<Topic> {
     DueRecord::decode(body.record()).ok().map(|record| record.callback_topic.into())
 }
@@ -92,6 +104,8 @@ fn fault(error: &SlotError) -> ScriptFault {
         SlotError::Timeout { .. } => ScriptFault::TimedOut,
         SlotError::Policy(policy) => ScriptFault::Policy(policy.to_string()),
         SlotError::Unavailable { source, .. } => ScriptFault::Broken(format!("{error}: {source}")),
-        SlotError::Script { .. } | SlotError::NotOwner | SlotError::Refused(_) => ScriptFault::Broken(error.to_string()),
+        SlotError::Script { .. } | SlotError::NotOwner | SlotError::Refused(_) => {
+            ScriptFault::Broken(error.to_string())
+        }
     }
 }

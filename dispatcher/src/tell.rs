@@ -1,8 +1,9 @@
 //! Turns what a slot tells into metrics and log lines.
 
 use crate::metrics::{
-    ABORTS, ALARMS, BACKLOG, BACKLOG_BYTES, BATCH, BURIALS, COLD, CREDIT, DELIVERIES, HALTED, INTAKE, LATENESS, OUT_OF_MEMORY,
-    PAUSES, QUARANTINED, RELEASED, SETTLED_BYTES, SLOT_STATE, TAKE_OVER, TAKE_OVERS, TRANSACTION,
+    ABORTS, ALARMS, BACKLOG, BACKLOG_BYTES, BATCH, BURIALS, COLD, CREDIT, DELIVERIES, HALTED, INTAKE,
+    LATENESS, OUT_OF_MEMORY, PAUSES, QUARANTINED, RELEASED, SETTLED_BYTES, SLOT_STATE, TAKE_OVER, TAKE_OVERS,
+    TRANSACTION,
 };
 use metrics::{Counter, Gauge, Histogram};
 use protocol::slot::{Cause, Drop as Dropped, Event, Figures, Lane};
@@ -119,12 +120,25 @@ impl Teller {
             Event::Halted(halt, detail) => {
                 ALARMS.with(&[halt.as_str()]).increment(1);
                 HALTED.with(&[&self.slot.to_string()]).set(1.0);
-                error!(slot, cause = halt.as_str(), detail, "the slot stands still until an operator decides");
+                error!(
+                    slot,
+                    cause = halt.as_str(),
+                    detail,
+                    "the slot stands still until an operator decides"
+                );
             }
         }
     }
 
-    fn committed(&self, lane: Lane, lateness_ms: &[i64], buried: &[String], withdrawn: usize, stale: usize, took_ms: i64) {
+    fn committed(
+        &self,
+        lane: Lane,
+        lateness_ms: &[i64],
+        buried: &[String],
+        withdrawn: usize,
+        stale: usize,
+        took_ms: i64,
+    ) {
         let histogram = match lane {
             Lane::Main => &self.main,
             Lane::Quarantine => &self.quarantine,

@@ -77,7 +77,10 @@ async fn look(cfg: &Config, admin: &Admin, names: &Names) -> Result<TopicId, Wro
     let slots = counts[0].1;
     for (topic, count) in &counts[..3] {
         if *count != slots {
-            let text = format!("{topic} has {count} partitions and {} has {slots}: each slot is one partition of each", counts[0].0);
+            let text = format!(
+                "{topic} has {count} partitions and {} has {slots}: each slot is one partition of each",
+                counts[0].0
+            );
             return Err(never(text));
         }
     }
@@ -95,7 +98,9 @@ async fn look(cfg: &Config, admin: &Admin, names: &Names) -> Result<TopicId, Wro
 
 async fn check_redis(cfg: &Config) -> Result<(), Wrong> {
     let away = |error: runtime::slots::SlotError| match error {
-        runtime::slots::SlotError::Policy(policy) => Wrong::Never(anyhow::Error::new(policy).context("Redis cannot hold slots")),
+        runtime::slots::SlotError::Policy(policy) => {
+            Wrong::Never(anyhow::Error::new(policy).context("Redis cannot hold slots"))
+        }
         other => Wrong::Away(format!("{:#}", anyhow::Error::new(other))),
     };
     let mut client = SlotClient::connect(&cfg.redis).await.map_err(away)?;
@@ -108,5 +113,7 @@ async fn check_redis(cfg: &Config) -> Result<(), Wrong> {
 
 /// The number of a slot from its partition.
 pub(crate) fn slot_of(partition: i32) -> anyhow::Result<schemas::ids::Slot> {
-    u16::try_from(partition).map(schemas::ids::Slot).with_context(|| format!("partition {partition} is no slot"))
+    u16::try_from(partition)
+        .map(schemas::ids::Slot)
+        .with_context(|| format!("partition {partition} is no slot"))
 }

@@ -135,7 +135,14 @@ impl Batch {
                 Target::Callback { .. } => (EntryKind::Delivered, None),
                 Target::Dead { reason } => (EntryKind::Buried, Some(reason.clone())),
             };
-            entry(self.at_of(flight), kind, flight.record.shard, flight.record.due_at, flight.row_gen(), reason)
+            entry(
+                self.at_of(flight),
+                kind,
+                flight.record.shard,
+                flight.record.due_at,
+                flight.row_gen(),
+                reason,
+            )
         });
         let intents = self.intents.iter();
         let intents =

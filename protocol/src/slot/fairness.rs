@@ -39,7 +39,12 @@ impl RoundRobin {
     }
 
     /// What the claim took. A topic that was served goes to the end; one that was not reached comes first next time.
-    pub(super) fn served(&mut self, asked: &[Quota], taken: &HashMap<Topic, u32>, still_due: &HashSet<Topic>) {
+    pub(super) fn served(
+        &mut self,
+        asked: &[Quota],
+        taken: &HashMap<Topic, u32>,
+        still_due: &HashSet<Topic>,
+    ) {
         for quota in asked {
             let used = taken.get(&quota.topic).copied().unwrap_or(0);
             let over = !still_due.contains(&quota.topic);

@@ -6,7 +6,9 @@ use super::due_pos::DuePos;
 use super::event::{Alarm, Event};
 use super::io::DueItem;
 use super::settled::Settled;
-use crate::slot_store::{Body, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic};
+use crate::slot_store::{
+    Body, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic,
+};
 use schemas::due::{DueKind, DueRecord};
 use schemas::ids::RowGen;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -88,7 +90,8 @@ impl Intake {
         let mut head = 0;
         let mut verdicts = Vec::new();
         let mut lowest: Option<i64> = None;
-        let given_up = self.given_up.filter(|(_, until)| mono_ms < *until).map_or(i64::MIN, |(fence, _)| fence);
+        let given_up =
+            self.given_up.filter(|(_, until)| mono_ms < *until).map_or(i64::MIN, |(fence, _)| fence);
         for item in self.inbox.iter().take(MAX_MEMBERS) {
             if head > 0 && bytes + item.bytes.len() >= MAX_BYTES {
                 break;
@@ -183,7 +186,8 @@ impl Intake {
             }
         }
         events.extend(drops.into_iter().map(|(why, n)| Event::Dropped(why, n)));
-        let counts = [(stored, Event::Preloaded(stored)), (stale, Event::Stale(stale)), (held, Event::Held(held))];
+        let counts =
+            [(stored, Event::Preloaded(stored)), (stale, Event::Stale(stale)), (held, Event::Held(held))];
         events.extend(counts.into_iter().filter(|(n, _)| *n > 0).map(|(_, event)| event));
     }
 

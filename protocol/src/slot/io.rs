@@ -2,7 +2,8 @@
 
 use super::precheck::Lookup;
 use crate::slot_store::{
-    Claims, DueTopic, Entry, PreloadOutcome, PreloadRecord, Positions, Quota, Returned, SlotState, TakenOver, Topic,
+    Claims, DueTopic, Entry, Positions, PreloadOutcome, PreloadRecord, Quota, Returned, SlotState, TakenOver,
+    Topic,
 };
 use schemas::due::DueRecord;
 use schemas::ids::RowGen;
@@ -177,6 +178,8 @@ pub enum Target {
     Callback {
         /// The partition.
         partition: i32,
+        /// Bytes that one batch of the topic may hold: what goes beyond must not be under way together.
+        batch_bytes: usize,
     },
     /// The topic `dead`.
     Dead {
@@ -384,4 +387,3 @@ pub enum TxnEnd {
     /// Not known.
     Unknown(String),
 }
-

@@ -5,7 +5,7 @@ use super::io::{Fault, FaultKind, Lane, SendOutcome};
 use crate::slot_store::Topic;
 use schemas::delivery::DeadReason;
 use schemas::ids::RowGen;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Failures that lie further apart than this are counted from one again.
 const FORGIVE_AFTER_MS: i64 = 600_000;
@@ -106,7 +106,8 @@ impl Lanes {
 
     fn standing(&mut self, topic: &Topic) -> &mut Standing {
         if !self.topics.contains_key(topic) && self.topics.len() >= MOST_TOPICS {
-            let oldest = self.topics.iter().min_by_key(|(_, standing)| standing.used).map(|(topic, _)| topic.clone());
+            let oldest =
+                self.topics.iter().min_by_key(|(_, standing)| standing.used).map(|(topic, _)| topic.clone());
             if let Some(oldest) = oldest {
                 self.topics.remove(&oldest);
             }
@@ -170,9 +171,13 @@ impl Lanes {
         let general = general_fault(records, outcome);
         let mut failing: HashMap<Topic, String> = HashMap::new();
         let mut buried_later: BTreeSet<Topic> = BTreeSet::new();
+        let crowds = self.part_crowds(records, outcome);
         for (record, report) in records.iter().zip(&outcome.reports) {
             let (Some((topic, row_gen)), Err(fault)) = (record, report) else { continue };
             match permanent(fault.kind) {
+                Some((DeadReason::TooLarge, _)) if crowds.contains(topic) => {
+                    failing.entry(Topic::clone(topic)).or_insert_with(|| fault.text.clone());
+                }
                 Some((why, whole_topic)) => {
                     self.condemn(*row_gen, why);
                     buried_later.insert(Topic::clone(topic));
@@ -190,7 +195,7 @@ impl Lanes {
             }
         }
         for topic in failing.keys() {
-            if buried_later.contains(topic) {
+            if buried_later.contains(topic) || crowds.contains(topic) {
                 // What was permanent is buried next time; the rest of the topic need not wait for that.
                 self.standing(topic).proven = false;
             } else {
@@ -201,6 +206,24 @@ impl Lanes {
             self.suspect_all(lane, records, mono_ms);
         }
         Blame { culprits: failing.into_iter().collect(), general }
+    }
+
+    /// The broker says *too large* of every record of a batch, so it condemns a record only where it was alone. The others
+    /// are tried in halves.
+    fn part_crowds(&mut self, records: &[Option<(Topic, RowGen)>], outcome: &SendOutcome) -> BTreeSet<Topic> {
+        let mut sizes: BTreeMap<Topic, usize> = BTreeMap::new();
+        for (record, report) in records.iter().zip(&outcome.reports) {
+            if let (Some((topic, _)), Err(fault)) = (record, report)
+                && fault.kind == FaultKind::TooLarge
+            {
+                *sizes.entry(Topic::clone(topic)).or_default() += 1;
+            }
+        }
+        sizes.retain(|_, size| *size > 1);
+        for (topic, size) in &sizes {
+            self.standing(topic).limit = size.div_ceil(2);
+        }
+        sizes.into_keys().collect()
     }
 
     /// Nobody is to blame: one topic per transaction, then halves, then pauses.
@@ -230,7 +253,11 @@ fn general_fault(records: &[Option<(Topic, RowGen)>], outcome: &SendOutcome) -> 
     let journal = outcome.journal.as_ref().err();
     let dead = records.iter().zip(&outcome.reports).filter(|(record, _)| record.is_none());
     let mut faults = journal.into_iter().chain(dead.filter_map(|(_, report)| report.as_ref().err()));
-    let fatal = outcome.reports.iter().filter_map(|report| report.as_ref().err()).find(|f| f.kind == FaultKind::Fatal);
+    let fatal = outcome
+        .reports
+        .iter()
+        .filter_map(|report| report.as_ref().err())
+        .find(|f| f.kind == FaultKind::Fatal);
     faults.find(|fault| fault.kind != FaultKind::Purged).or(fatal).map(|fault: &Fault| fault.text.clone())
 }
 
@@ -292,6 +319,21 @@ mod tests {
             assert_eq!(lanes.lane_of(&Topic::from("bad")), LaneOf::Quarantine { not_before_ms: now + pause });
         }
         assert_eq!(lanes.lane_of(&Topic::from("good")), LaneOf::Main);
+    }
+
+    #[test]
+    fn too_large_said_of_several_condemns_none_until_they_were_tried_alone() {
+        let mut lanes = lanes();
+        let topic = Topic::from("a");
+        let records: Vec<_> = (0..4).map(|n| record("a", n)).collect();
+        let all = |n: usize| outcome(vec![Err(fault(FaultKind::TooLarge)); n]);
+        let first = records[0].clone().unwrap().1;
+        for (size, limit) in [(4, 2), (2, 1)] {
+            lanes.blame(Lane::Quarantine, &records[..size], &all(size), 0);
+            assert_eq!((lanes.limit(&topic), lanes.doomed(&topic, first, 0)), (limit, None));
+        }
+        lanes.blame(Lane::Quarantine, &records[..1], &all(1), 0);
+        assert_eq!(lanes.doomed(&topic, first, 0), Some(DeadReason::TooLarge));
     }
 
     #[test]

@@ -26,8 +26,14 @@ pub struct Slot {
 #[derive(Debug)]
 enum Phase {
     /// Before the first action of a take-over.
-    Pause { until_mono_ms: i64 },
-    TakingOver { take_over: Box<TakeOver>, since_mono_ms: i64, todo: Option<Action> },
+    Pause {
+        until_mono_ms: i64,
+    },
+    TakingOver {
+        take_over: Box<TakeOver>,
+        since_mono_ms: i64,
+        todo: Option<Action>,
+    },
     Running(Box<Running>),
     Halted,
     Stopped,

@@ -34,8 +34,8 @@ pub enum Lookup {
 /// Verdict on one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// Write it there.
-    Write(i32),
+    /// Write it there: partition, and bytes that one batch may hold.
+    Write(i32, usize),
     /// It can never be written.
     Never(DeadReason),
     /// Try again a little later.
@@ -62,12 +62,20 @@ pub(super) fn check(deliver: &Deliver, lookup: &Lookup, sticky: usize) -> Check 
         (None, Some(key)) => ((murmur2(key) & 0x7fff_ffff) % facts.partitions.unsigned_abs()).cast_signed(),
         (None, None) => return any_partition(facts, sticky),
     };
-    if facts.leaderless.contains(&partition) { Check::NotNow } else { Check::Write(partition) }
+    if facts.leaderless.contains(&partition) {
+        Check::NotNow
+    } else {
+        Check::Write(partition, facts.max_message_bytes)
+    }
 }
 
 fn any_partition(facts: &Facts, sticky: usize) -> Check {
     let led: Vec<i32> = (0..facts.partitions).filter(|p| !facts.leaderless.contains(p)).collect();
-    if led.is_empty() { Check::NotNow } else { Check::Write(led[sticky % led.len()]) }
+    if led.is_empty() {
+        Check::NotNow
+    } else {
+        Check::Write(led[sticky % led.len()], facts.max_message_bytes)
+    }
 }
 
 /// Bytes of the record batch that holds nothing but this record, from below: what is estimated too small is refused by the
@@ -158,11 +166,11 @@ mod tests {
     #[test]
     fn the_partition_is_as_asked_else_by_key_else_any_that_has_a_leader() {
         let known = Lookup::Known(facts());
-        assert_eq!(verdict(|d| d.partition = Some(2), &known), Check::Write(2));
+        assert_eq!(verdict(|d| d.partition = Some(2), &known), Check::Write(2, 1_000));
         let by_key = ((murmur2(b"k") & 0x7fff_ffff) % 3).cast_signed();
-        assert_eq!(verdict(|d| d.key = Some(b"k".to_vec()), &known), Check::Write(by_key));
+        assert_eq!(verdict(|d| d.key = Some(b"k".to_vec()), &known), Check::Write(by_key, 1_000));
         let only_two = Lookup::Known(Facts { leaderless: vec![0, 1], ..facts() });
-        assert_eq!(verdict(|d| d.key = None, &only_two), Check::Write(2));
+        assert_eq!(verdict(|d| d.key = None, &only_two), Check::Write(2, 1_000));
         assert_eq!(verdict(|d| d.partition = Some(1), &only_two), Check::NotNow);
         assert_eq!(verdict(|d| d.key = None, &Lookup::Unavailable), Check::NotNow);
     }

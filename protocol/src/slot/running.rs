@@ -159,7 +159,11 @@ impl Outlook {
 
 /// How many more members the scanner may send.
 pub(super) fn credit(config: &SlotConfig, state: &SlotState) -> i64 {
-    if state.bytes >= config.soft_bytes { 0 } else { config.soft_members.saturating_sub(state.members).cast_signed() }
+    if state.bytes >= config.soft_bytes {
+        0
+    } else {
+        config.soft_members.saturating_sub(state.members).cast_signed()
+    }
 }
 
 impl Running {
@@ -275,7 +279,8 @@ impl Running {
         let hard = self.state.members >= cx.config.hard_members || self.state.bytes >= cx.config.hard_bytes;
         let intake = !self.intake.is_empty() && now.mono_ms >= self.rest_until_ms && !hard;
         let entries = self.intake.has_entries() || !self.carry.is_empty() || !self.leftovers.is_empty();
-        let delivery = outlook.need_agenda || !outlook.main.is_empty() || outlook.quarantine.is_some() || entries;
+        let delivery =
+            outlook.need_agenda || !outlook.main.is_empty() || outlook.quarantine.is_some() || entries;
         let turn = self.intake_turn;
         self.intake_turn = !turn;
         if intake && (turn || !delivery) {
@@ -286,7 +291,8 @@ impl Running {
         }
         if let Some(topic) = outlook.quarantine.take() {
             let limit = cx.lanes.limit(&topic);
-            let quotas = vec![Quota { topic: Topic::clone(&topic), limit: u32::try_from(limit).unwrap_or(u32::MAX) }];
+            let quotas =
+                vec![Quota { topic: Topic::clone(&topic), limit: u32::try_from(limit).unwrap_or(u32::MAX) }];
             return self.claim(cx, Lane::Quarantine, vec![topic], quotas);
         }
         if !outlook.main.is_empty() {
@@ -324,7 +330,9 @@ impl Running {
             self.aborted_for_stop = true;
             let Quarantined { batch, .. } = self.quarantine.take()?;
             let outcome = SendOutcome { reports: Vec::new(), journal: Ok(Vec::new()) };
-            return Some(self.start(Work::Abort { batch, outcome }, Action::Abort { lane: Lane::Quarantine }));
+            return Some(
+                self.start(Work::Abort { batch, outcome }, Action::Abort { lane: Lane::Quarantine }),
+            );
         }
         let late = cx.now.mono_ms >= quarantine.batch.began_mono_ms + cx.config.report_timeout_ms;
         late.then(|| {

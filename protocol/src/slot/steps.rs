@@ -50,7 +50,9 @@ impl Running {
             }
             (Work::Pausing(_), Input::Failed(text)) => After::TakeOver(Cause::Kafka, text),
 
-            (Work::ReadBelow { below, wanted }, Input::Journal(Ok(chunk))) => self.read_below(cx, below, wanted, &chunk),
+            (Work::ReadBelow { below, wanted }, Input::Journal(Ok(chunk))) => {
+                self.read_below(cx, below, wanted, &chunk)
+            }
             (Work::ReadBelow { .. }, Input::Journal(Err(text))) => After::TakeOver(Cause::Kafka, text),
 
             (Work::Preload(plan), Input::Preloaded(Ok((outcomes, state)))) => {
@@ -72,7 +74,9 @@ impl Running {
                 After::Go
             }
 
-            (Work::Claim(gather), Input::Claimed(Ok((claims, state)))) => self.claimed(cx, gather, claims, state),
+            (Work::Claim(gather), Input::Claimed(Ok((claims, state)))) => {
+                self.claimed(cx, gather, claims, state)
+            }
             (Work::LookUp(gather), Input::Facts(facts)) => self.prepare(cx, gather, facts),
             (Work::GiveBack { entries, batch }, Input::Scripted(Ok(state))) => {
                 self.saw(state, cx.now);
@@ -156,7 +160,13 @@ impl Running {
         After::Go
     }
 
-    fn claimed(&mut self, cx: &mut Context<'_>, mut gather: Gather, claims: Claims, state: SlotState) -> After {
+    fn claimed(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut gather: Gather,
+        claims: Claims,
+        state: SlotState,
+    ) -> After {
         self.saw(state, cx.now);
         self.agenda = None;
         if claims.dropped > 0 {
@@ -230,7 +240,11 @@ impl Running {
             let to_dead = matches!(target, Target::Dead { .. });
             let flight = Flight { topic, record, target };
             // Burials need no quarantine: their records go to `dead`.
-            if to_dead && batch.lane == Lane::Quarantine { self.carry.push(flight) } else { batch.flights.push(flight) }
+            if to_dead && batch.lane == Lane::Quarantine {
+                self.carry.push(flight)
+            } else {
+                batch.flights.push(flight)
+            }
         }
         if back.is_empty() {
             self.launch(cx, batch);
@@ -319,8 +333,13 @@ impl Running {
             AfterSend::Commit => {
                 let parts = batch.journal(cx.config.journal_record_bytes);
                 let journal = self.journal_records(cx, &parts);
-                let action =
-                    Action::Send { lane: Lane::Quarantine, begin: false, records: Vec::new(), journal, wait: true };
+                let action = Action::Send {
+                    lane: Lane::Quarantine,
+                    begin: false,
+                    records: Vec::new(),
+                    journal,
+                    wait: true,
+                };
                 self.go(Work::Send { batch, parts }, action);
             }
             AfterSend::Abort | AfterSend::GiveUp => self.abort(batch, outcome),
@@ -346,17 +365,27 @@ impl Running {
                 self.go(Work::Commit { batch, parts, offsets, since_mono_ms }, action);
                 After::Go
             }
-            (AfterSend::Commit, _) => After::TakeOver(Cause::Invariant, "a journal record without an offset".into()),
+            (AfterSend::Commit, _) => {
+                After::TakeOver(Cause::Invariant, "a journal record without an offset".into())
+            }
             (AfterSend::Abort, _) => {
                 self.abort(batch, outcome);
                 After::Go
             }
-            (AfterSend::GiveUp, _) => aborted(cx, &batch, &outcome, &TxnEnd::Unknown("the producer is broken".into())),
+            (AfterSend::GiveUp, _) => {
+                aborted(cx, &batch, &outcome, &TxnEnd::Unknown("the producer is broken".into()))
+            }
         }
     }
 
     /// Proved: the fates stand in the journal. Memory knows them before Redis does.
-    fn committed(&mut self, cx: &mut Context<'_>, batch: Batch, parts: Vec<Vec<JournalEntry>>, offsets: &[i64]) {
+    fn committed(
+        &mut self,
+        cx: &mut Context<'_>,
+        batch: Batch,
+        parts: Vec<Vec<JournalEntry>>,
+        offsets: &[i64],
+    ) {
         let took_ms = cx.now.mono_ms - batch.began_mono_ms;
         self.journal_mono_ms = cx.now.mono_ms;
         for (offset, part) in offsets.iter().zip(parts) {
@@ -426,7 +455,12 @@ fn claim_more(
     let room = cx.config.batch_entries.saturating_sub(gather.claimed.len() + gather.early.len());
     let bytes = cx.config.batch_bytes.saturating_sub(gather.bytes);
     gather.topics.retain(|topic| still.contains(topic));
-    if room == 0 || bytes == 0 || gather.rounds >= CLAIM_ROUNDS || taken.is_empty() || gather.topics.is_empty() {
+    if room == 0
+        || bytes == 0
+        || gather.rounds >= CLAIM_ROUNDS
+        || taken.is_empty()
+        || gather.topics.is_empty()
+    {
         return None;
     }
     gather.rounds += 1;
@@ -461,7 +495,7 @@ fn target_of(
         return dead(why.as_str());
     }
     match check(deliver, lookup, sticky) {
-        Check::Write(partition) => Some(Target::Callback { partition }),
+        Check::Write(partition, batch_bytes) => Some(Target::Callback { partition, batch_bytes }),
         Check::Never(why) => dead(why.as_str()),
         Check::NotNow => None,
     }

@@ -89,7 +89,13 @@ impl TakeOver {
     }
 
     /// Takes the reply of the last action.
-    pub(super) fn reply(&mut self, config: &SlotConfig, now: Now, input: Input, events: &mut Vec<Event>) -> Progress {
+    pub(super) fn reply(
+        &mut self,
+        config: &SlotConfig,
+        now: Now,
+        input: Input,
+        events: &mut Vec<Event>,
+    ) -> Progress {
         let again = |cause, text| Progress::Again(cause, text);
         match (&self.phase, input) {
             (Phase::Init, Input::LanesReady { token }) => {
@@ -163,7 +169,8 @@ impl TakeOver {
                     return Progress::Halt(Halt::JournalTruncated, text);
                 }
                 if positions.due_pos > bounds.due_end {
-                    let text = format!("it ends at {}, and {} was reached", bounds.due_end, positions.due_pos);
+                    let text =
+                        format!("it ends at {}, and {} was reached", bounds.due_end, positions.due_pos);
                     events.push(Event::Alarm(Alarm::DueTruncated, text));
                 }
                 let inside = positions.jpos >= bounds.journal_start
@@ -231,7 +238,10 @@ impl TakeOver {
             };
             for fate in fates {
                 if !settled.record(fate) {
-                    events.push(Event::Alarm(Alarm::FateTwice, format!("{:?} at offset {offset}", fate.row_gen)));
+                    events.push(Event::Alarm(
+                        Alarm::FateTwice,
+                        format!("{:?} at offset {offset}", fate.row_gen),
+                    ));
                 }
                 if *offset >= self.positions.jpos {
                     to_settle.push(fate.row_gen);
@@ -240,7 +250,8 @@ impl TakeOver {
         }
         let forgotten = settled.keep_cap(config.settled_bytes);
         if forgotten > 0 {
-            events.push(Event::Alarm(Alarm::SettledCap, format!("{forgotten} fates forgotten in a take-over")));
+            events
+                .push(Event::Alarm(Alarm::SettledCap, format!("{forgotten} fates forgotten in a take-over")));
         }
         if !chunk.done && to_settle.is_empty() {
             return self.read_from(chunk.next);
@@ -287,7 +298,11 @@ impl TakeOver {
 }
 
 /// Fates in one journal record. `Err`: it may hold some that this build cannot read.
-pub(super) fn fates_of(offset: i64, item: &JournalItem, events: &mut Vec<Event>) -> Result<Vec<Fate>, String> {
+pub(super) fn fates_of(
+    offset: i64,
+    item: &JournalItem,
+    events: &mut Vec<Event>,
+) -> Result<Vec<Fate>, String> {
     match item {
         JournalItem::Known(record) => Ok(fates(offset, record).collect()),
         JournalItem::Newer => Err(format!("offset {offset}: upgrade this program")),

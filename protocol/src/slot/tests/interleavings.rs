@@ -71,7 +71,9 @@ fn play(seed: u64, steps: u32) {
                             crate::slot::FaultKind::TooLarge,
                             crate::slot::FaultKind::NotAuthorised,
                         ];
-                        world.faults.insert(TOPICS[dice.roll(3) as usize].into(), kinds[dice.roll(3) as usize]);
+                        world
+                            .faults
+                            .insert(TOPICS[dice.roll(3) as usize].into(), kinds[dice.roll(3) as usize]);
                     }
                 }
                 _ => snapshot = world.redis.clone(),

@@ -2,8 +2,8 @@
 
 use crate::slot::ScriptFault;
 use crate::slot_store::{
-    Body, Claimed, Claims, ColdCause, DueTopic, Entry, Intent, Positions, PreloadOutcome, PreloadRecord, Quota, Returned,
-    SlotState, TakenOver, Topic,
+    Body, Claimed, Claims, ColdCause, DueTopic, Entry, Intent, Positions, PreloadOutcome, PreloadRecord,
+    Quota, Returned, SlotState, TakenOver, Topic,
 };
 use schemas::ids::RowGen;
 use schemas::journal::OwnerToken;
@@ -72,20 +72,31 @@ impl FakeRedis {
         Ok(())
     }
 
-    pub(in crate::slot) fn take_over(&mut self, token: OwnerToken, grip: &mut Option<Grip>, now: i64) -> Answer<TakenOver> {
+    pub(in crate::slot) fn take_over(
+        &mut self,
+        token: OwnerToken,
+        grip: &mut Option<Grip>,
+        now: i64,
+    ) -> Answer<TakenOver> {
         let found = match &self.meta {
             None => TakenOver::Cold(ColdCause::NoMeta),
             Some(meta) if meta.cold => TakenOver::Cold(ColdCause::Unfinished),
             Some(meta) => TakenOver::Warm(meta.positions),
         };
-        let (positions, cold) = self.meta.as_ref().map_or((Positions::default(), true), |m| (m.positions, m.cold));
+        let (positions, cold) =
+            self.meta.as_ref().map_or((Positions::default(), true), |m| (m.positions, m.cold));
         let seq = self.meta.as_ref().map_or(0, |meta| meta.seq) + 1;
         self.meta = Some(Meta { token, seq, positions, cold });
         *grip = Some(Grip { token, seq });
         Ok((found, self.state(now)))
     }
 
-    pub(in crate::slot) fn start_cold(&mut self, positions: Positions, grip: &mut Option<Grip>, now: i64) -> Answer<()> {
+    pub(in crate::slot) fn start_cold(
+        &mut self,
+        positions: Positions,
+        grip: &mut Option<Grip>,
+        now: i64,
+    ) -> Answer<()> {
         self.enter(grip)?;
         self.store.clear();
         self.prepare.clear();
@@ -156,7 +167,8 @@ impl FakeRedis {
             let there = self.members.contains_key(&member);
             let value = (record.topic.clone(), record.due_at, record.body.clone());
             let outcome = if record.body.as_bytes()[0] == b'W' {
-                let already = self.members.get(&member).is_some_and(|(_, _, body)| body.as_bytes()[0] == b'W');
+                let already =
+                    self.members.get(&member).is_some_and(|(_, _, body)| body.as_bytes()[0] == b'W');
                 self.store.retain(|(_, stored)| *stored != member);
                 self.prepare.insert(member);
                 self.members.insert(member, value);
@@ -186,11 +198,17 @@ impl FakeRedis {
             let at = earliest.entry(self.members[member].0.clone()).or_insert(*score);
             *at = (*at).min(*score);
         }
-        let topics = earliest.into_iter().map(|(topic, earliest_at)| DueTopic { topic, earliest_at }).collect();
+        let topics =
+            earliest.into_iter().map(|(topic, earliest_at)| DueTopic { topic, earliest_at }).collect();
         Ok((topics, self.state(now)))
     }
 
-    pub(in crate::slot) fn claim(&mut self, now: i64, quotas: &[Quota], grip: &mut Option<Grip>) -> Answer<Claims> {
+    pub(in crate::slot) fn claim(
+        &mut self,
+        now: i64,
+        quotas: &[Quota],
+        grip: &mut Option<Grip>,
+    ) -> Answer<Claims> {
         self.enter(grip)?;
         let mut claims = Claims::default();
         for quota in quotas {
@@ -216,7 +234,13 @@ impl FakeRedis {
         Ok((claims, self.state(now)))
     }
 
-    pub(in crate::slot) fn release(&mut self, entries: &[Entry], delay_ms: i64, grip: &mut Option<Grip>, now: i64) -> Answer<()> {
+    pub(in crate::slot) fn release(
+        &mut self,
+        entries: &[Entry],
+        delay_ms: i64,
+        grip: &mut Option<Grip>,
+        now: i64,
+    ) -> Answer<()> {
         self.enter(grip)?;
         for entry in entries {
             if self.prepare.remove(&entry.member) {

@@ -2,8 +2,8 @@
 
 use super::redis::{FakeRedis, Grip};
 use crate::slot::{
-    Action, DueItem, Event, Facts, Fault, FaultKind, Input, JournalChunk, JournalItem, Lane, LogBounds, Lookup, Now,
-    Outgoing, ScriptFault, SendOutcome, Slot, SlotConfig, Step, Target, TxnEnd,
+    Action, DueItem, Event, Facts, Fault, FaultKind, Input, JournalChunk, JournalItem, Lane, LogBounds,
+    Lookup, Now, Outgoing, ScriptFault, SendOutcome, Slot, SlotConfig, Step, Target, TxnEnd,
 };
 use crate::slot_store::{Entry, Topic};
 use schemas::due::{Completion, Deliver, DueKind, DueRecord};
@@ -177,7 +177,8 @@ impl World {
 
     /// Fates that read-committed readers see, in order.
     pub(in crate::slot) fn fates(&self) -> Vec<(RowGen, EntryKind)> {
-        let committed = self.journal.iter().flatten().filter(|(_, txn)| self.txns[*txn] == Some(Txn::Committed));
+        let committed =
+            self.journal.iter().flatten().filter(|(_, txn)| self.txns[*txn] == Some(Txn::Committed));
         let entries = committed.flat_map(|(record, _)| &record.entries);
         entries.map(|entry| (entry.row_gen(), entry.kind)).collect()
     }
@@ -198,7 +199,11 @@ impl World {
         let distinct: HashSet<RowGen> = delivered.iter().copied().collect();
         assert_eq!(distinct.len(), delivered.len(), "something is visible twice");
         for row_gen in distinct {
-            assert_eq!(fates.get(&row_gen), Some(&EntryKind::Delivered), "{row_gen:?} is visible without a fate");
+            assert_eq!(
+                fates.get(&row_gen),
+                Some(&EntryKind::Delivered),
+                "{row_gen:?} is visible without a fate"
+            );
         }
     }
 
@@ -235,7 +240,13 @@ impl World {
         owner.epochs[World::lane(lane)] != self.epochs[World::lane(lane)]
     }
 
-    fn send(&mut self, owner: &Owner, lane: Lane, records: &[Outgoing], journal: &[JournalRecord]) -> SendOutcome {
+    fn send(
+        &mut self,
+        owner: &Owner,
+        lane: Lane,
+        records: &[Outgoing],
+        journal: &[JournalRecord],
+    ) -> SendOutcome {
         let Some(txn) = owner.open[World::lane(lane)].filter(|_| !self.fenced(owner, lane)) else {
             let fault = Fault { kind: FaultKind::Fatal, text: "fenced".into() };
             return SendOutcome::failed(&fault, records.len());
@@ -283,7 +294,8 @@ impl World {
         let now = self.now();
         if owner.slot.wants_due() && owner.read_from < self.due.len() {
             let end = self.due.len().min(owner.read_from + 7);
-            let items = (owner.read_from..end).map(|n| DueItem::read(n as i64, self.due[n].encode())).collect();
+            let items =
+                (owner.read_from..end).map(|n| DueItem::read(n as i64, self.due[n].encode())).collect();
             owner.read_from = end;
             idle = false;
             owner.slot.handle(now, Input::Due(items));
@@ -353,11 +365,16 @@ impl World {
                 Input::Done
             }
             Action::PauseDue | Action::ResumeDue => Input::Done,
-            Action::Preload { records, due_pos } => Input::Preloaded(redis.preload(&records, due_pos, grip, now)),
+            Action::Preload { records, due_pos } => {
+                Input::Preloaded(redis.preload(&records, due_pos, grip, now))
+            }
             Action::Agenda { .. } => Input::Agenda(redis.topics(grip, now)),
-            Action::Claim { now_at, quotas, .. } => Input::Claimed(redis.claim(now_at.min(now), &quotas, grip)),
+            Action::Claim { now_at, quotas, .. } => {
+                Input::Claimed(redis.claim(now_at.min(now), &quotas, grip))
+            }
             Action::LookUp { topics } => {
-                let facts = Facts { partitions: 4, leaderless: vec![], max_message_bytes: 1 << 20, compacted: false };
+                let facts =
+                    Facts { partitions: 4, leaderless: vec![], max_message_bytes: 1 << 20, compacted: false };
                 let known = |topic: Topic| {
                     let lookup = self.lookups.get(&topic).cloned();
                     (topic, lookup.unwrap_or(Lookup::Known(facts.clone())))
@@ -430,7 +447,9 @@ fn broken(action: &Action, grip: &mut Option<Grip>) -> Input {
     let fault = || ScriptFault::TimedOut;
     let text = || "mishap".to_owned();
     match action {
-        Action::InitLanes | Action::SeekDue { .. } | Action::PauseDue | Action::ResumeDue => Input::Failed(text()),
+        Action::InitLanes | Action::SeekDue { .. } | Action::PauseDue | Action::ResumeDue => {
+            Input::Failed(text())
+        }
         Action::InspectLogs { .. } => Input::Logs(Err(text())),
         Action::CommitBarrier(_) => Input::Barrier(Err(text())),
         Action::ReadJournal { .. } => Input::Journal(Err(text())),
