@@ -1,5 +1,6 @@
 //! The commands behind `./dev`.
 
+mod bench;
 mod demo;
 mod inspect;
 mod test;
@@ -33,6 +34,8 @@ enum Command {
     Logs(inspect::Logs),
     /// Open a client: kafka (kcat arguments follow), mysql, redis
     Shell(inspect::Shell),
+    /// Throughput of each stage as a share of a raw producer's on the same broker, and lateness
+    Bench(bench::Bench),
     /// Start private servers and run a command (the tests) against them
     #[command(hide = true)]
     With(test::With),
@@ -49,6 +52,7 @@ impl Cli {
             Command::Env => inspect::env(),
             Command::Logs(logs) => logs.run(),
             Command::Shell(shell) => shell.run(),
+            Command::Bench(bench) => bench.run().await,
             Command::With(with) => with.run().await,
         }
     }
