@@ -113,11 +113,10 @@ fn produce(bootstrap: &str, topic: &str, tasks: usize, due_at: Option<i64>) -> R
         let id = format!("t{n}");
         let mut record = BaseRecord::to(topic).key(id.as_bytes()).payload(&payload[..]);
         if let Some(due_at) = &due_at {
-            let header = |key, value: &str| Header { key, value: Some(value.as_bytes().to_vec()) };
             let headers = OwnedHeaders::new()
-                .insert(header("duestream-task-id", &id))
-                .insert(header("duestream-topic", "herd"))
-                .insert(header("duestream-due-at", due_at));
+                .insert(Header { key: "duestream-task-id", value: Some(&id) })
+                .insert(Header { key: "duestream-topic", value: Some("herd") })
+                .insert(Header { key: "duestream-due-at", value: Some(due_at) });
             record = record.headers(headers);
         }
         let mut next = Some(record);
