@@ -21,6 +21,11 @@ pub struct Layout {
     pub partitions: u16,
 }
 
+impl Layout {
+    /// The defaults of `duectl init`: what one sees in demo, bench and `up` is what one gets.
+    pub const PRODUCTION: Layout = Layout { shards: 64, slots: 8, partitions: 8 };
+}
+
 impl Default for Layout {
     /// Fewer than in production: a test starts many pipelines on one small broker.
     fn default() -> Layout {

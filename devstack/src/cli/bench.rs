@@ -16,7 +16,6 @@ use sqlx::Connection;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const LAYOUT: Layout = Layout { shards: 64, slots: 8, partitions: 8 };
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Payload of the floor and of the tasks, bytes.
 const PAYLOAD: usize = 200;
@@ -40,9 +39,14 @@ impl Bench {
         let name = format!("bench-{}", std::process::id());
         let stack = Stack::start(&name, 1, Lifetime::WithStarter, &say).await?;
         let kafka = stack.addresses().kafka.clone();
-        let mut pipeline =
-            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::WithStarter)
-                .await?;
+        let mut pipeline = Pipeline::create(
+            stack.addresses(),
+            "duestream",
+            &Layout::PRODUCTION,
+            stack.dir(),
+            Lifetime::WithStarter,
+        )
+        .await?;
         topics::create(&kafka, &["floor", "herd"], 8).await?;
         // Nothing is delivered while ingest is measured: all is due beyond the horizon, at one instant.
         pipeline.set("scanner", "SCAN__HORIZON", "5s");

@@ -13,9 +13,6 @@ use std::process::ExitCode;
 /// Name of the stack that `up` starts.
 pub const NAME: &str = "up";
 
-/// As in production; fewer partitions would do for playing, but what one sees should be what one gets.
-const LAYOUT: Layout = Layout { shards: 64, slots: 8, partitions: 8 };
-
 #[derive(Debug, Args)]
 pub struct Up {
     /// Only Kafka, MySQL and Redis
@@ -51,9 +48,14 @@ impl Up {
             return Ok(());
         }
         say("creating topics and tables (duectl init)");
-        let mut pipeline =
-            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::UntilDown)
-                .await?;
+        let mut pipeline = Pipeline::create(
+            stack.addresses(),
+            "duestream",
+            &Layout::PRODUCTION,
+            stack.dir(),
+            Lifetime::UntilDown,
+        )
+        .await?;
         topics::create(&stack.addresses().kafka, &["callbacks"], 8).await?;
         say("starting ingest, scanner, dispatcher and compensator");
         let mut programs = Vec::new();

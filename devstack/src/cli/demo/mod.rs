@@ -16,8 +16,6 @@ use report::Report;
 use std::process::ExitCode;
 use std::time::Duration;
 
-const LAYOUT: Layout = Layout { shards: 64, slots: 8, partitions: 8 };
-
 /// What the last delivery may take beyond its due time before the demo calls the rest lost.
 const PATIENCE: Duration = Duration::from_secs(45);
 
@@ -52,9 +50,14 @@ impl Demo {
 
     async fn play_on(&self, stack: &Stack) -> Result<ExitCode> {
         say("creating topics and tables (duectl init)");
-        let mut pipeline =
-            Pipeline::create(stack.addresses(), "duestream", &LAYOUT, stack.dir(), Lifetime::WithStarter)
-                .await?;
+        let mut pipeline = Pipeline::create(
+            stack.addresses(),
+            "duestream",
+            &Layout::PRODUCTION,
+            stack.dir(),
+            Lifetime::WithStarter,
+        )
+        .await?;
         topics::create(&stack.addresses().kafka, &flights::TOPICS, 8).await?;
         // Most departures then wait in MySQL and go the far way; the first ones are due sooner and go the near way.
         pipeline.set("scanner", "SCAN__HORIZON", "10s");
