@@ -218,34 +218,27 @@ fn cached_jars_dir() -> Result<PathBuf> {
     Ok(paths::cache()?.join(format!("kafka-{VERSION}")))
 }
 
-/// Fetches the broker's jars into the cache, once: into a folder aside, then renamed, so that a killed fetch leaves
-/// nothing that looks whole.
+/// Fetches the broker's jars into the cache, once.
 pub fn fetch() -> Result<()> {
-    if std::env::var_os("KAFKA_HOME").is_some() || jars()?.is_dir() {
+    if std::env::var_os("KAFKA_HOME").is_some() {
         return Ok(());
     }
-    let target = cached_jars_dir()?;
-    fs::create_dir_all(target.parent().context("the cache has no parent folder")?)?;
-    let aside = target.with_extension(format!("tmp-{}", std::process::id()));
-    fs::create_dir_all(&aside)?;
-    fs::write(aside.join("pom.xml"), POM)?;
-    let out = Command::new("mvn")
-        .args(["-q", "-B", "-f"])
-        .arg(aside.join("pom.xml"))
-        .arg("dependency:copy-dependencies")
-        .arg(format!("-DoutputDirectory={}", aside.join("lib").display()))
-        .output()
-        .context("start mvn: install Maven (Debian: apt-get install maven), or set KAFKA_HOME to an unpacked Kafka 4")?;
-    if !out.status.success() {
-        fs::remove_dir_all(&aside)?;
-        bail!("Maven could not fetch Kafka {VERSION}:\n{}", String::from_utf8_lossy(&out.stdout));
-    }
-    match fs::rename(&aside, &target) {
-        Ok(()) => Ok(()),
-        // Another run was faster: its folder is as good.
-        Err(_) if target.is_dir() => Ok(fs::remove_dir_all(&aside)?),
-        Err(error) => Err(error).context("move Kafka's jars into the cache"),
-    }
+    paths::fill_once(&cached_jars_dir()?, |aside| {
+        fs::write(aside.join("pom.xml"), POM)?;
+        let out = Command::new("mvn")
+            .args(["-q", "-B", "-f"])
+            .arg(aside.join("pom.xml"))
+            .arg("dependency:copy-dependencies")
+            .arg(format!("-DoutputDirectory={}", aside.join("lib").display()))
+            .output()
+            .context(
+                "start mvn: install Maven (Debian: apt-get install maven), or set KAFKA_HOME to an unpacked Kafka 4",
+            )?;
+        if !out.status.success() {
+            bail!("Maven could not fetch Kafka {VERSION}:\n{}", String::from_utf8_lossy(&out.stdout));
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

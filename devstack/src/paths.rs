@@ -1,7 +1,8 @@
 //! Where things lie: the state of stacks, the cache of downloads.
 
 use anyhow::{Context, Result};
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Folder that holds the stacks: `DUESTREAM_HOME`, else `.devstack` in the work tree `./dev` was called from.
 pub fn home() -> Result<PathBuf> {
@@ -28,6 +29,28 @@ pub fn cache() -> Result<PathBuf> {
             .join(".cache"),
     };
     Ok(base.join("duestream"))
+}
+
+/// Fills the folder `target`, unless it is there: `fill` works in a folder aside, which is then renamed, so that a
+/// killed fetch leaves nothing that looks whole.
+pub fn fill_once(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if target.is_dir() {
+        return Ok(());
+    }
+    let mut name = target.file_name().context("a folder with a name")?.to_owned();
+    name.push(format!(".tmp-{}", std::process::id()));
+    let aside = target.with_file_name(name);
+    fs::create_dir_all(&aside).with_context(|| format!("create {}", aside.display()))?;
+    if let Err(error) = fill(&aside) {
+        drop(fs::remove_dir_all(&aside));
+        return Err(error);
+    }
+    match fs::rename(&aside, target) {
+        Ok(()) => Ok(()),
+        // Another run was faster: its folder is as good.
+        Err(_) if target.is_dir() => Ok(fs::remove_dir_all(&aside)?),
+        Err(error) => Err(error).with_context(|| format!("rename {}", aside.display())),
+    }
 }
 
 /// First of `names` found on PATH or in the folders where distributions put servers.

@@ -1,10 +1,11 @@
-//! The three servers together, in one private folder, found again by name.
+//! The servers together, in one private folder, found again by name.
 
 use crate::kafka::Kafka;
 use crate::mysql::Mysql;
 use crate::process::{Identity, Lifetime, Process};
 use crate::redis_server::Redis;
-use crate::{kafka, mysql, paths, redis_server};
+use crate::registry::Registry;
+use crate::{kafka, mysql, paths, redis_server, registry};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -23,6 +24,9 @@ pub struct Addresses {
     pub mysql: String,
     /// `REDIS_URL`
     pub redis: String,
+    /// `REGISTRY_URL`: a schema registry that speaks Confluent's API, where there is one.
+    #[serde(default)]
+    pub registry: Option<String>,
 }
 
 impl Addresses {
@@ -34,18 +38,35 @@ impl Addresses {
         let get = |name: &str| {
             std::env::var(name).with_context(|| format!("{name} is not set; run the tests with ./dev test"))
         };
-        Ok(Addresses { kafka: get("KAFKA_BOOTSTRAP")?, mysql: get("MYSQL_URL")?, redis: get("REDIS_URL")? })
+        Ok(Addresses {
+            kafka: get("KAFKA_BOOTSTRAP")?,
+            mysql: get("MYSQL_URL")?,
+            redis: get("REDIS_URL")?,
+            registry: from_env("REGISTRY_URL"),
+        })
+    }
+
+    /// The schema registry, for a test that needs one.
+    ///
+    /// # Errors
+    /// When there is none: a test without a server is a failure, never a skip.
+    pub fn registry(&self) -> Result<&str> {
+        self.registry.as_deref().context("REGISTRY_URL is not set; run the tests with ./dev test")
     }
 
     /// Asks each server something real.
-    pub async fn check(&self) -> [(&'static str, Result<()>); 3] {
+    pub async fn check(&self) -> Vec<(&'static str, Result<()>)> {
         let bootstrap = self.kafka.clone();
         let kafka = tokio::task::spawn_blocking(move || kafka::count_brokers(&bootstrap).map(drop)).await;
-        [
+        let mut answers = vec![
             ("kafka", kafka.unwrap_or_else(|error| Err(error.into()))),
             ("mysql", mysql::version(&self.mysql).await.map(drop)),
             ("redis", redis_server::ping(&self.redis).await),
-        ]
+        ];
+        if let Some(registry) = &self.registry {
+            answers.push(("registry", registry::ping(registry).await));
+        }
+        answers
     }
 }
 
@@ -103,6 +124,22 @@ impl StackFile {
     }
 }
 
+/// Which servers a stack is to have beside MySQL and Redis.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Brokers of Kafka: 1 or 3.
+    pub brokers: usize,
+    /// Whether a schema registry, too.
+    pub registry: bool,
+}
+
+impl Default for Wanted {
+    /// One broker, no registry.
+    fn default() -> Wanted {
+        Wanted { brokers: 1, registry: false }
+    }
+}
+
 /// Servers that run; those named in the environment are used and never ended.
 #[derive(Debug)]
 pub struct Stack {
@@ -113,6 +150,8 @@ pub struct Stack {
     pub mysql: Option<Mysql>,
     /// Redis, unless `REDIS_URL` named one.
     pub redis: Option<Redis>,
+    /// The schema registry, if one was asked for and `REGISTRY_URL` named none.
+    pub registry: Option<Registry>,
     addresses: Addresses,
     lifetime: Lifetime,
     programs: Vec<Entry>,
@@ -125,9 +164,9 @@ impl Stack {
         Ok(paths::home()?.join(name))
     }
 
-    /// Starts what the environment does not name, in the folder `name`, and waits until each answers a real request.
-    /// Says what it does through `say`.
-    pub async fn start(name: &str, brokers: usize, lifetime: Lifetime, say: &dyn Fn(&str)) -> Result<Stack> {
+    /// Starts those of `wanted` that the environment does not name, in the folder `name`, and waits until each answers
+    /// a real request. Says what it does through `say`.
+    pub async fn start(name: &str, wanted: Wanted, lifetime: Lifetime, say: &dyn Fn(&str)) -> Result<Stack> {
         sweep()?;
         let dir = Stack::folder(name)?;
         if dir.exists() {
@@ -137,15 +176,24 @@ impl Stack {
             fs::remove_dir_all(&dir).with_context(|| format!("remove {}", dir.display()))?;
         }
         fs::create_dir_all(&dir)?;
-        let from_env = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
-        let (kafka_url, mysql_url, redis_url) =
-            (from_env("KAFKA_BOOTSTRAP"), from_env("MYSQL_URL"), from_env("REDIS_URL"));
+        let (kafka_url, mysql_url, redis_url, registry_url) = (
+            from_env("KAFKA_BOOTSTRAP"),
+            from_env("MYSQL_URL"),
+            from_env("REDIS_URL"),
+            from_env("REGISTRY_URL"),
+        );
         let mut stack = Stack {
-            addresses: Addresses { kafka: String::new(), mysql: String::new(), redis: String::new() },
+            addresses: Addresses {
+                kafka: String::new(),
+                mysql: String::new(),
+                redis: String::new(),
+                registry: None,
+            },
             dir,
             kafka: None,
             mysql: None,
             redis: None,
+            registry: None,
             lifetime,
             programs: Vec::new(),
             keep_folder: false,
@@ -156,7 +204,20 @@ impl Stack {
                 tokio::task::spawn_blocking(kafka::fetch).await??;
             }
             say("starting Kafka");
-            stack.kafka = Some(Kafka::start(&stack.dir, brokers, lifetime)?);
+            stack.kafka = Some(Kafka::start(&stack.dir, wanted.brokers, lifetime)?);
+            stack.save()?;
+        }
+        // Early, as Kafka is: a Java program takes the longest to start.
+        if wanted.registry && registry_url.is_none() {
+            if !registry::installed()?.is_dir() {
+                say(&format!(
+                    "fetching the schema registry Apicurio {} with Maven, once (109 MB)",
+                    registry::VERSION
+                ));
+                tokio::task::spawn_blocking(registry::fetch).await??;
+            }
+            say("starting the schema registry");
+            stack.registry = Some(Registry::start(&stack.dir, lifetime)?);
             stack.save()?;
         }
         if mysql_url.is_none() {
@@ -172,6 +233,7 @@ impl Stack {
             kafka: kafka_url.or_else(|| stack.kafka.as_ref().map(Kafka::bootstrap)).context("no Kafka")?,
             mysql: mysql_url.or_else(|| stack.mysql.as_ref().map(Mysql::url)).context("no MySQL")?,
             redis: redis_url.or_else(|| stack.redis.as_ref().map(Redis::url)).context("no Redis")?,
+            registry: registry_url.or_else(|| stack.registry.as_ref().map(Registry::url)),
         };
         stack.save()?;
         stack.ready().await?;
@@ -188,6 +250,9 @@ impl Stack {
         }
         if let Some(kafka) = &self.kafka {
             kafka.ready().await?;
+        }
+        if let Some(registry) = &self.registry {
+            registry.ready().await?;
         }
         for (name, answer) in self.addresses.check().await {
             answer.with_context(|| format!("{name} does not answer"))?;
@@ -231,6 +296,11 @@ impl Stack {
         if let Some(redis) = &self.redis {
             entries.extend(redis.process().map(|p| entry("redis", p, format!("127.0.0.1:{}", redis.port))));
         }
+        if let Some(registry) = &self.registry {
+            entries.extend(
+                registry.process().map(|p| entry("registry", p, format!("127.0.0.1:{}", registry.port))),
+            );
+        }
         entries.extend(self.programs.iter().cloned());
         entries
     }
@@ -258,6 +328,7 @@ impl Drop for Stack {
         self.kafka = None;
         self.mysql = None;
         self.redis = None;
+        self.registry = None;
         if !self.keep_folder {
             drop(fs::remove_dir_all(&self.dir));
         }
@@ -271,6 +342,10 @@ fn entry(name: &str, process: &Process, address: String) -> Entry {
         log: process.log().to_owned(),
         address,
     }
+}
+
+fn from_env(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
 
 /// Ends and removes stacks that were to live with a starter that is gone, such as those of a killed test run.

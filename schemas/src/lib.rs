@@ -11,5 +11,6 @@ pub mod ids;
 pub mod journal;
 pub mod options;
 pub mod record;
+pub mod reply;
 pub mod row;
 pub mod topics;

@@ -7,7 +7,7 @@ use clap::Args;
 use devstack::pipeline::{Layout, Pipeline};
 use devstack::process::Lifetime;
 use devstack::program::{self, Program};
-use devstack::stack::Stack;
+use devstack::stack::{Stack, Wanted};
 use devstack::topics::{self, Reader};
 use devstack::wait;
 use rdkafka::ClientConfig;
@@ -37,7 +37,7 @@ impl Bench {
 
     async fn measure(&self) -> Result<ExitCode> {
         let name = format!("bench-{}", std::process::id());
-        let stack = Stack::start(&name, 1, Lifetime::WithStarter, &say).await?;
+        let stack = Stack::start(&name, Wanted::default(), Lifetime::WithStarter, &say).await?;
         let kafka = stack.addresses().kafka.clone();
         let mut pipeline = Pipeline::create(
             stack.addresses(),

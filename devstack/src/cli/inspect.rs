@@ -41,6 +41,9 @@ pub fn env() -> Result<ExitCode> {
     println!("export KAFKA_BOOTSTRAP='{}'", file.addresses.kafka);
     println!("export MYSQL_URL='{}/duestream'", file.addresses.mysql);
     println!("export REDIS_URL='{}'", file.addresses.redis);
+    if let Some(registry) = &file.addresses.registry {
+        println!("export REGISTRY_URL='{registry}'");
+    }
     for entry in file.entries.iter().filter(|entry| program::NAMES.contains(&entry.name.as_str())) {
         println!("export DUESTREAM_{}_HTTP='{}'", entry.name.to_uppercase(), entry.address);
     }

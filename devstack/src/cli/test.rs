@@ -4,7 +4,7 @@ use super::{interrupted, say};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use devstack::process::Lifetime;
-use devstack::stack::Stack;
+use devstack::stack::{Stack, Wanted};
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
@@ -20,13 +20,15 @@ pub struct With {
 impl With {
     pub async fn run(self) -> Result<ExitCode> {
         let name = format!("test-{}", std::process::id());
-        let mut stack = Stack::start(&name, 1, Lifetime::WithStarter, &say).await?;
+        let wanted = Wanted { registry: true, ..Wanted::default() };
+        let mut stack = Stack::start(&name, wanted, Lifetime::WithStarter, &say).await?;
         let addresses = stack.addresses();
         let mut child = tokio::process::Command::new(&self.command[0])
             .args(&self.command[1..])
             .env("KAFKA_BOOTSTRAP", &addresses.kafka)
             .env("MYSQL_URL", &addresses.mysql)
             .env("REDIS_URL", &addresses.redis)
+            .envs(addresses.registry.as_ref().map(|url| ("REGISTRY_URL", url)))
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("start {}", self.command[0]))?;

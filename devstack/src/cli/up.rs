@@ -6,7 +6,7 @@ use clap::Args;
 use devstack::pipeline::{Layout, Pipeline};
 use devstack::process::Lifetime;
 use devstack::program;
-use devstack::stack::{Stack, StackFile};
+use devstack::stack::{Stack, StackFile, Wanted};
 use devstack::topics;
 use std::process::ExitCode;
 
@@ -15,12 +15,15 @@ pub const NAME: &str = "up";
 
 #[derive(Debug, Args)]
 pub struct Up {
-    /// Only Kafka, MySQL and Redis
+    /// Only the servers, without the four programs
     #[arg(long)]
     servers_only: bool,
     /// How many brokers: 1 or 3
     #[arg(long, default_value_t = 1)]
     brokers: usize,
+    /// A schema registry (Apicurio), too
+    #[arg(long)]
+    registry: bool,
 }
 
 impl Up {
@@ -42,7 +45,8 @@ impl Up {
     }
 
     async fn start(&self) -> Result<()> {
-        let mut stack = Stack::start(NAME, self.brokers, Lifetime::UntilDown, &say).await?;
+        let wanted = Wanted { brokers: self.brokers, registry: self.registry };
+        let mut stack = Stack::start(NAME, wanted, Lifetime::UntilDown, &say).await?;
         if self.servers_only {
             say("the servers are ready; for your shell: eval \"$(./dev env)\"");
             return Ok(());

@@ -10,7 +10,7 @@ use clap::Args;
 use devstack::pipeline::{Layout, Pipeline};
 use devstack::process::{Lifetime, Process};
 use devstack::program::{self, Program};
-use devstack::stack::Stack;
+use devstack::stack::{Stack, Wanted};
 use devstack::topics;
 use report::Report;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ impl Demo {
 
     async fn play(&self) -> Result<ExitCode> {
         let name = format!("demo-{}", std::process::id());
-        let mut stack = Stack::start(&name, 1, Lifetime::WithStarter, &say).await?;
+        let mut stack = Stack::start(&name, Wanted::default(), Lifetime::WithStarter, &say).await?;
         let outcome = self.play_on(&stack).await;
         if outcome.is_err() {
             stack.keep_folder();
