@@ -10,6 +10,8 @@
 
 mod effects;
 mod row;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use effects::{Alarm, Closed, Effects, HandedBack, Moved};
 pub use row::{Ended, Held, Live, Open, Place, RowKey, Waiting, What, Working};
