@@ -29,13 +29,15 @@ pub struct Ack {
     pub generation: Generation,
     /// What the consumer says.
     pub report: Report,
+    /// How far it got. `None`: what it said before stands.
+    pub progress: Option<Vec<u8>>,
 }
 
 /// What a consumer says of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// It is at it, and this far. `None`: nothing to tell, but alive.
-    Progress(Option<Vec<u8>>),
+    /// It is at it.
+    Progress,
     /// It is done.
     Succeeded,
     /// It could not.
@@ -115,10 +117,10 @@ fn pending(life: &mut Life, ack: &Ack, cursors: &Cursors, row: &Held, waiting: &
             life.open_one(Open { command, id, generation, what: What::Intent(Intent::Finish) });
             Outcome::FinishIntended
         }
-        Report::Progress(_) | Report::Failed { .. } if ack.generation < row.generation => {
+        Report::Progress | Report::Failed { .. } if ack.generation < row.generation => {
             Outcome::Dropped(Dropped::Old)
         }
-        Report::Progress(_) | Report::Failed { .. } => park(life, ack, row),
+        Report::Progress | Report::Failed { .. } => park(life, ack, row),
     }
 }
 
@@ -127,14 +129,14 @@ fn pending(life: &mut Life, ack: &Ack, cursors: &Cursors, row: &Held, waiting: &
 fn park(life: &mut Life, ack: &Ack, row: &Held) -> Outcome {
     let parked = life.open(row.id).filter(|open| open.generation == ack.generation);
     let parked = parked.filter_map(|open| match &open.what {
-        What::Parked(parked) => Some((open.command, matches!(parked.report, Report::Progress(_)))),
+        What::Parked(parked) => Some((open.command, matches!(parked.report, Report::Progress))),
         What::Intent(_) => None,
     });
     let parked: Vec<(RowId, bool)> = parked.collect();
     if parked.iter().any(|(_, progress)| !progress) {
         return Outcome::Dropped(Dropped::Doubled);
     }
-    if matches!(ack.report, Report::Progress(_)) {
+    if matches!(ack.report, Report::Progress) {
         for (command, _) in parked {
             life.close(row.id, command, None);
         }
@@ -147,15 +149,15 @@ fn park(life: &mut Life, ack: &Ack, row: &Held) -> Outcome {
 fn running(life: &mut Life, ack: &Ack, row: &Held, working: &Working) -> Outcome {
     match &ack.report {
         Report::Succeeded => finish(life, ack, row, working.key.shard),
-        Report::Progress(_) | Report::Failed { .. } if ack.generation < row.generation => {
+        Report::Progress | Report::Failed { .. } if ack.generation < row.generation => {
             Outcome::Dropped(Dropped::Old)
         }
-        Report::Progress(progress) => {
+        Report::Progress => {
             let policy = RetryPolicy::of(&working.live.options);
             let deadline_at = ack.at.saturating_add(policy.ack_timeout_ms);
             let mut working = working.clone();
             working.key.due_at = working.key.due_at.max(deadline_at);
-            working.progress = progress.clone().or(working.progress);
+            working.progress = ack.progress.clone().or(working.progress);
             life.put(row.at(Place::Running(working)), false);
             Outcome::Progressed
         }
@@ -174,6 +176,7 @@ fn running(life: &mut Life, ack: &Ack, row: &Held, working: &Working) -> Outcome
             };
             let mut working = working.clone();
             working.live.failures = failures;
+            working.progress = ack.progress.clone().or(working.progress);
             end_attempt(life, row, working, end, "failed", reason.clone(), ack.at)
         }
     }

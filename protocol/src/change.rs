@@ -13,7 +13,9 @@ pub use fold::{Settled, Stranded, stranded};
 
 use crate::life::{Alarm, Cursors, Ended, Held, Life, Live, Open, Place, RowKey, Waiting, What, Working};
 use crate::state::{Event, TaskState};
+use schemas::command::{ReasonCode, Refusal};
 use schemas::ids::{Generation, RowId};
+use schemas::reply;
 
 /// A command that changes a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +104,38 @@ impl Refused {
             Refused::ExpiresBeforeDue => "expires_before_due",
             Refused::NotDead => "not_dead",
         }
+    }
+
+    fn refusal(self) -> Refusal {
+        // A code that `schemas` does not have is excluded by a test.
+        let code = ReasonCode::ALL.iter().copied().find(|code| code.as_str() == self.as_str());
+        Refusal::of_record(code.unwrap_or(ReasonCode::Conflict), self.problem())
+    }
+
+    const fn problem(self) -> &'static str {
+        match self {
+            Refused::Dead => "the task was given up",
+            Refused::ExpiresBeforeDue => "the task would expire before it is due",
+            Refused::NotDead => "the task is not dead, or was buried again since",
+        }
+    }
+}
+
+impl Answer {
+    /// As it stands in a reply, and why, where it is rejected.
+    pub fn told(self) -> (reply::Answer, Option<Refusal>) {
+        let answer = match self {
+            Answer::Accepted => reply::Answer::Accepted,
+            Answer::Cancelled => reply::Answer::Cancelled,
+            Answer::AlreadySent => reply::Answer::AlreadySent,
+            Answer::NotFound => reply::Answer::NotFound,
+            Answer::Rejected(_) => reply::Answer::Rejected,
+        };
+        let refusal = match self {
+            Answer::Rejected(refused) => Some(refused.refusal()),
+            Answer::Accepted | Answer::Cancelled | Answer::AlreadySent | Answer::NotFound => None,
+        };
+        (answer, refusal)
     }
 }
 

@@ -1,8 +1,8 @@
 use super::*;
 use crate::life::Effects;
 use crate::life::testing::{
-    DUE_AT, ack, ack_id, cursor, ended, failed, held, intent, life, on_ack, only_row, parked, pending,
-    row_id, running, waiting, waits, working,
+    DUE_AT, Said, ack, ack_id, cursor, ended, failed, held, intent, life, on_ack, only_row, parked, pending,
+    permanent, progress, row_id, running, succeeded, waiting, waits, working,
 };
 use proptest::prelude::*;
 
@@ -17,24 +17,16 @@ fn decided(row: &Held, open: &[Open], acks: &[Ack]) -> (Vec<Outcome>, Effects) {
     (outcomes, effects)
 }
 
-fn one(row: &Held, generation: u32, report: Report) -> (Outcome, Effects) {
-    let (outcomes, effects) = decided(row, &[], &[ack(1, AT, row.id, generation, report)]);
+fn one(row: &Held, generation: u32, said: Said) -> (Outcome, Effects) {
+    let (outcomes, effects) = decided(row, &[], &[ack(1, AT, row.id, generation, said)]);
     (outcomes[0], effects)
-}
-
-fn progress(bytes: &[u8]) -> Report {
-    Report::Progress(Some(bytes.to_vec()))
-}
-
-fn permanent() -> Report {
-    Report::Failed { reason: None, permanent: true }
 }
 
 #[test]
 fn success_finishes_a_running_task_whatever_attempt_it_was() {
     let id = row_id(5);
     for generation in [1, 2, 3] {
-        let (outcome, effects) = one(&running(id, 3, DEADLINE), generation, Report::Succeeded);
+        let (outcome, effects) = one(&running(id, 3, DEADLINE), generation, succeeded());
         assert_eq!(outcome, Outcome::Finished);
         assert_eq!(only_row(&effects), &ended(id, 3, TaskState::Done, AT));
     }
@@ -43,12 +35,12 @@ fn success_finishes_a_running_task_whatever_attempt_it_was() {
 #[test]
 fn success_of_an_earlier_attempt_finishes_a_task_that_waits_for_the_next_one() {
     let id = row_id(5);
-    let (outcome, effects) = one(&waits(id, 2, on_ack()), 1, Report::Succeeded);
+    let (outcome, effects) = one(&waits(id, 2, on_ack()), 1, succeeded());
     assert_eq!(outcome, Outcome::FinishIntended);
     assert_eq!(effects.opened, [intent(ack_id(1), id, 2, Intent::Finish)], "for the gen that waits");
     assert!(effects.look.contains(&id), "a withdraw goes out");
     let beyond = waiting(waits(id, 2, on_ack()), |waiting| waiting.key.due_at = DUE_AT + 1);
-    let (outcome, effects) = one(&beyond, 1, Report::Succeeded);
+    let (outcome, effects) = one(&beyond, 1, succeeded());
     assert_eq!(outcome, Outcome::Finished);
     assert_eq!(only_row(&effects), &ended(id, 2, TaskState::Done, AT));
 }
@@ -56,7 +48,7 @@ fn success_of_an_earlier_attempt_finishes_a_task_that_waits_for_the_next_one() {
 #[test]
 fn success_before_the_delivery_is_applied_waits_for_its_entry() {
     let id = row_id(5);
-    let (outcome, effects) = one(&waits(id, 1, on_ack()), 1, Report::Succeeded);
+    let (outcome, effects) = one(&waits(id, 1, on_ack()), 1, succeeded());
     assert_eq!(outcome, Outcome::FinishIntended);
     assert_eq!(effects.opened, [intent(ack_id(1), id, 1, Intent::Finish)]);
 }
@@ -64,7 +56,7 @@ fn success_before_the_delivery_is_applied_waits_for_its_entry() {
 #[test]
 fn success_that_is_said_twice_is_one_intent() {
     let id = row_id(5);
-    let said = |n| ack(n, AT, id, 1, Report::Succeeded);
+    let said = |n| ack(n, AT, id, 1, succeeded());
     let (outcomes, effects) = decided(&waits(id, 2, on_ack()), &[], &[said(1), said(2)]);
     assert_eq!(outcomes, [Outcome::FinishIntended, Outcome::Dropped(Dropped::Doubled)]);
     assert_eq!(effects.opened.len(), 1);
@@ -95,6 +87,14 @@ fn a_failure_is_followed_by_the_next_attempt_after_its_pause() {
         (7, AT, "failed", Some("no room"))
     );
     assert!(effects.look.contains(&id), "it may be due below the cursor");
+}
+
+#[test]
+fn a_failure_may_tell_how_far_the_attempt_got() {
+    let row = working(running(row_id(5), 1, DEADLINE), |working| working.progress = Some(b"a".to_vec()));
+    let (_, effects) = one(&row, 1, (failed().0, Some(b"b".to_vec())));
+    let Place::Pending(waiting) = &only_row(&effects).place else { panic!() };
+    assert_eq!(waiting.live.options.progress.as_deref(), Some(&b"b"[..]));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_failure_after_a_cancel_cancels() {
         assert_eq!(outcome, Outcome::Cancelled);
         assert_eq!(only_row(&effects), &ended(id, 1, TaskState::Cancelled, AT));
     }
-    assert_eq!(only_row(&one(&row, 1, Report::Succeeded).1), &ended(id, 1, TaskState::Done, AT));
+    assert_eq!(only_row(&one(&row, 1, succeeded()).1), &ended(id, 1, TaskState::Done, AT));
 }
 
 #[test]
@@ -148,12 +148,12 @@ fn progress_is_kept_and_moves_the_deadline_forward_only() {
     let id = row_id(5);
     let row =
         working(running(id, 1, AT + 7_000), |working| working.live.options.ack_timeout_ms = Some(5_000));
-    let at = |at, report| ack(1, at, id, 1, report);
+    let at = |at, report: Said| ack(1, at, id, 1, report);
     let (outcomes, effects) = decided(&row, &[], &[at(AT, progress(b"a")), at(AT + 9_000, progress(b"b"))]);
     assert_eq!(outcomes, [Outcome::Progressed; 2]);
     let Place::Running(working) = &only_row(&effects).place else { panic!() };
     assert_eq!((working.key.due_at, working.progress.as_deref()), (AT + 14_000, Some(&b"b"[..])));
-    let (_, effects) = decided(&row, &[], &[at(AT, progress(b"a")), at(AT, Report::Progress(None))]);
+    let (_, effects) = decided(&row, &[], &[at(AT, progress(b"a")), at(AT, (Report::Progress, None))]);
     let Place::Running(working) = &only_row(&effects).place else { panic!() };
     assert_eq!((working.key.due_at, working.progress.as_deref()), (AT + 7_000, Some(&b"a"[..])));
 }
@@ -183,7 +183,7 @@ fn failures_and_progress_before_the_delivery_is_applied_are_parked() {
 #[test]
 fn of_parked_progress_the_newest_is_kept_and_after_a_parked_failure_nothing_more() {
     let id = row_id(5);
-    let said = |n, report| ack(n, AT + n, id, 1, report);
+    let said = |n, report: Said| ack(n, AT + n, id, 1, report);
     let acks = [
         said(2, progress(b"b")),
         said(3, progress(b"c")),
@@ -204,7 +204,7 @@ fn of_parked_progress_the_newest_is_kept_and_after_a_parked_failure_nothing_more
 fn what_nobody_waits_for_is_dropped() {
     let id = row_id(5);
     let states = [TaskState::Done, TaskState::Dead, TaskState::Cancelled];
-    for report in [Report::Succeeded, failed(), progress(b"x")] {
+    for report in [succeeded(), failed(), progress(b"x")] {
         let dropped = |row: &Held, generation| match one(row, generation, report.clone()) {
             (Outcome::Dropped(why), effects) if effects == Effects::default() => why,
             other => panic!("{other:?}"),
@@ -222,8 +222,8 @@ fn what_nobody_waits_for_is_dropped() {
     }
 }
 
-fn any_report() -> impl Strategy<Value = Report> {
-    prop_oneof![Just(Report::Succeeded), Just(failed()), Just(permanent()), Just(progress(b"x"))]
+fn any_report() -> impl Strategy<Value = Said> {
+    prop_oneof![Just(succeeded()), Just(failed()), Just(permanent()), Just(progress(b"x"))]
 }
 
 proptest! {

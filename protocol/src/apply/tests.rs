@@ -3,7 +3,7 @@ use crate::ack::Report;
 use crate::change::{Answer, Intent, Refused, Reschedule};
 use crate::life::testing::{
     DUE_AT, SHARD, TASKS, ack, command, ended, failed, held, intent, key, life, on_ack, only_row, parked,
-    pending, row_id, running, waiting, waits, working,
+    pending, progress, row_id, running, waiting, waits, working,
 };
 use crate::life::{Closed, Effects, Open};
 use proptest::prelude::*;
@@ -339,10 +339,9 @@ fn intents_of_a_later_generation_wait_for_their_own_entry() {
 #[test]
 fn acks_that_came_before_the_entry_of_their_delivery_are_applied_with_it_in_their_order() {
     let id = row_id(5);
-    let progress = Report::Progress(Some(b"half".to_vec()));
     let open = [
         parked(ack(2, AT + 700_000, id, 1, failed())),
-        parked(ack(1, AT + 5, id, 1, progress)),
+        parked(ack(1, AT + 5, id, 1, progress(b"half"))),
         parked(ack(3, AT + 9, id, 1, failed())),
     ];
     let effects = applied_with(&[entry(EntryKind::Delivered, id, 1)], &[waits(id, 1, on_ack())], &open);
@@ -441,7 +440,7 @@ fn any_open() -> impl Strategy<Value = Vec<Open>> {
         (-9i64..9).prop_map(|by| What::Intent(later(by))),
         Just(What::Intent(Intent::Finish)),
         Just(failed()).prop_map(|report| What::Parked(ack(0, AT + 3, row_id(0), 1, report))),
-        Just(Report::Progress(None)).prop_map(|report| What::Parked(ack(0, AT + 3, row_id(0), 1, report))),
+        Just((Report::Progress, None)).prop_map(|report| What::Parked(ack(0, AT + 3, row_id(0), 1, report))),
     ];
     prop::collection::vec((what, 0i64..4, 1u32..3), 0..8).prop_map(|opens| {
         let numbered = opens.into_iter().zip(0..);

@@ -84,12 +84,27 @@ pub fn parked(ack: Ack) -> Open {
     Open { command: ack.command, id: ack.id, generation: ack.generation, what: What::Parked(ack) }
 }
 
-pub fn ack(offset: i64, at: i64, id: RowId, generation: u32, report: Report) -> Ack {
-    Ack { command: ack_id(offset), at, id, generation: Generation(generation), report }
+pub fn ack(offset: i64, at: i64, id: RowId, generation: u32, (report, progress): Said) -> Ack {
+    Ack { command: ack_id(offset), at, id, generation: Generation(generation), report, progress }
 }
 
-pub fn failed() -> Report {
-    Report::Failed { reason: Some("no room".into()), permanent: false }
+/// A report and how far the consumer got.
+pub type Said = (Report, Option<Vec<u8>>);
+
+pub fn failed() -> Said {
+    (Report::Failed { reason: Some("no room".into()), permanent: false }, None)
+}
+
+pub fn permanent() -> Said {
+    (Report::Failed { reason: None, permanent: true }, None)
+}
+
+pub fn succeeded() -> Said {
+    (Report::Succeeded, None)
+}
+
+pub fn progress(bytes: &[u8]) -> Said {
+    (Report::Progress, Some(bytes.to_vec()))
 }
 
 /// The cursor of [`SHARD`].
