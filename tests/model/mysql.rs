@@ -202,7 +202,7 @@ impl Db {
         let row = self.pending.get(&key)?;
         let point = ScanPoint { due_at: key.due_at, id: key.id };
         let again = self.reemit.get(&key).copied();
-        let spoken_for = self.is_spoken_for(row.row_gen());
+        let spoken_for = self.is_intended(row.row_gen());
         Some(Candidate { point, generation: row.generation, again, spoken_for })
     }
 

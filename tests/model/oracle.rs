@@ -135,7 +135,10 @@ impl Oracle {
         let before = self.delivered.insert(row_gen.id, (attempt, row_gen));
         if before.map_or(0, |(attempt, _)| attempt) + 1 != attempt {
             self.fail(|| {
-                format!("I-3: row {} attempt {attempt} is visible as {row_gen:?}, after {before:?}", row_gen.id)
+                format!(
+                    "I-3: row {} attempt {attempt} is visible as {row_gen:?}, after {before:?}",
+                    row_gen.id
+                )
             });
         }
         if self.dead.contains(&row_gen.id) {

@@ -8,10 +8,10 @@ use crate::programs::consumer::Delivery;
 use crate::redis::{Grip, Redis};
 use crate::setup::{Mutation, Setup};
 use crate::trace::Trace;
+use protocol::life::Place;
 use protocol::route::RouteTable;
 use protocol::slot::{Action, DueItem, FaultKind, Lookup};
 use protocol::slot_store::Topic;
-use protocol::life::Place;
 use schemas::due::{Deliver, DueKind, DueRecord};
 use schemas::ids::{RowId, Shard, Slot};
 use schemas::journal::{JournalKind, JournalRecord, OwnerToken};
@@ -347,9 +347,8 @@ impl World {
                 continue; // nobody who reads uncommitted is left
             }
             let acked = |sent: &&Sent| !sent.dead && (sent.on_ack || sent.row_gen.id.offset() % 8 == 3);
-            self.inbox.extend(
-                sent.iter().filter(acked).map(|sent| Delivery { row_gen: sent.row_gen, aborted }),
-            );
+            self.inbox
+                .extend(sent.iter().filter(acked).map(|sent| Delivery { row_gen: sent.row_gen, aborted }));
         }
     }
 

@@ -31,8 +31,10 @@ pub struct Change {
     pub resend_at: i64,
 }
 
-/// After which time an intent or an answer counts as lost.
+/// After which time an intent counts as lost …
 const RESEND_MS: i64 = 3_000;
+/// … and an answer: soon, so that both sides send it.
+const ANSWER_MS: i64 = 300;
 
 impl Db {
     /// Puts a row where it belongs.
@@ -86,14 +88,9 @@ impl Db {
 
     /// Whether a withdraw is to be emitted instead of a deliver record.
     pub fn is_intended(&self, row_gen: RowGen) -> bool {
-        self.change.values().any(|change| {
-            change.row_gen == row_gen && matches!(change.kind, Kind::Open(What::Intent(_)))
-        })
-    }
-
-    /// Whether an intent is open or an ack parked.
-    pub fn is_spoken_for(&self, row_gen: RowGen) -> bool {
-        self.change.values().any(|change| change.row_gen == row_gen && matches!(change.kind, Kind::Open(_)))
+        self.change
+            .values()
+            .any(|change| change.row_gen == row_gen && matches!(change.kind, Kind::Open(What::Intent(_))))
     }
 
     /// Writes the net effect of a transaction. `asks`: whether an answer to a new intent was asked for.
@@ -121,7 +118,7 @@ impl Db {
             let Some(mut row) = self.change.remove(&closed.command) else { continue };
             if let Some(answer) = closed.answer.filter(|_| row.reply) {
                 row.kind = Kind::OwedLate(answer);
-                row.resend_at = now + RESEND_MS;
+                row.resend_at = now + ANSWER_MS;
                 self.change.insert(closed.command, row);
             }
         }

@@ -65,7 +65,13 @@ impl Answers {
         }
         let last = accepted.iter().filter(|accepted| accepted.attempt == attempt);
         let last = last.max_by_key(|accepted| accepted.command)?;
-        (last.due_at != due_at).then(|| format!("I-4: row {id} is delivered as due at {due_at}, after {last:?}"))
+        (last.due_at != due_at)
+            .then(|| format!("I-4: row {id} is delivered as due at {due_at}, after {last:?}"))
+    }
+
+    /// What a command was answered.
+    pub fn of(&self, command: RowId) -> Option<Reply> {
+        self.replies.get(&command).copied()
     }
 
     pub fn has_succeeded(&self, id: RowId) -> bool {
@@ -91,7 +97,8 @@ impl Answers {
         let identities: HashMap<u32, RowId> = db.rows_by_task(kafka);
         for (partition, log) in kafka.tasks.iter().enumerate() {
             for (offset, (_, command)) in log.iter().enumerate() {
-                let id = RowId::pack(crate::mysql::TASKS, partition as i32, offset as i64).expect("small numbers");
+                let id =
+                    RowId::pack(crate::mysql::TASKS, partition as i32, offset as i64).expect("small numbers");
                 let Some(reply) = self.replies.get(&id) else {
                     if command.reply {
                         faults.push(format!("command {id} is never answered: {command:?}"));
@@ -103,22 +110,32 @@ impl Answers {
                 let same_partition = row.is_some_and(|row| row.partition() == id.partition() && *row < id);
                 let fine = match (reply, command.op) {
                     (Reply::Accepted, Op::Schedule(_)) => row == Some(&id),
-                    (Reply::Duplicate | Reply::Conflict, Op::Schedule(_)) => row.is_some_and(|row| *row != id),
+                    (Reply::Duplicate | Reply::Conflict, Op::Schedule(_)) => {
+                        row.is_some_and(|row| *row != id)
+                    }
                     (Reply::Change(_), Op::Schedule(_)) => false,
-                    (Reply::Accepted | Reply::Duplicate | Reply::Conflict, Op::Cancel | Op::Reschedule(_)) => false,
+                    (
+                        Reply::Accepted | Reply::Duplicate | Reply::Conflict,
+                        Op::Cancel | Op::Reschedule(_),
+                    ) => false,
                     (Reply::Change(answer), _) => match answer {
                         Answer::NotFound => !same_partition,
                         Answer::Cancelled => state == Some(TaskState::Cancelled),
                         Answer::Accepted => matches!(command.op, Op::Reschedule(_)),
                         Answer::AlreadySent => state.is_some(),
-                        Answer::Rejected(Refused::Dead) => row.is_some_and(|row| self.failed.contains(row))
-                            || state == Some(TaskState::Dead),
-                        Answer::Rejected(Refused::ExpiresBeforeDue) => matches!(command.op, Op::Reschedule(_)),
+                        Answer::Rejected(Refused::Dead) => {
+                            row.is_some_and(|row| self.failed.contains(row)) || state == Some(TaskState::Dead)
+                        }
+                        Answer::Rejected(Refused::ExpiresBeforeDue) => {
+                            matches!(command.op, Op::Reschedule(_))
+                        }
                         Answer::Rejected(Refused::NotDead) => false,
                     },
                 };
                 if !fine {
-                    faults.push(format!("command {id} {command:?} is answered {reply:?}, but its row ends as {state:?}"));
+                    faults.push(format!(
+                        "command {id} {command:?} is answered {reply:?}, but its row ends as {state:?}"
+                    ));
                 }
             }
         }
@@ -144,7 +161,9 @@ impl Oracle {
             Reply::Change(Answer::AlreadySent)
                 if !self.delivered.contains_key(&row) && !self.answers.succeeded.contains(&row) =>
             {
-                self.fail(|| format!("command {command}: row {row} is already sent, but was never delivered"));
+                self.fail(|| {
+                    format!("command {command}: row {row} is already sent, but was never delivered")
+                });
             }
             _ => {}
         }

@@ -144,9 +144,7 @@ impl Compensator {
             Stage::Stall { rows, upto } => self.stall(w, &rows, upto),
             Stage::Effects(effect) => effect.step(w, &self.name).map_or(Stage::Intents, Stage::Effects),
             Stage::Intents => self.intents(w),
-            Stage::Last(effect) => {
-                effect.step(w, &self.name).map_or_else(|| Self::rest(w), Stage::Last)
-            }
+            Stage::Last(effect) => effect.step(w, &self.name).map_or_else(|| Self::rest(w), Stage::Last),
             Stage::Health => {
                 if w.db_mishap("health", false) != Mishap::None {
                     return Self::rest(w);
@@ -177,7 +175,7 @@ impl Compensator {
                 }
                 let there = |(key, row): &(RowKey, Candidate)| {
                     let found = w.db.pending.get(key)?;
-                    let spoken_for = w.db.is_spoken_for(found.row_gen());
+                    let spoken_for = w.db.is_intended(found.row_gen());
                     (found.generation == row.generation && !spoken_for).then(|| (*key, *row, found.clone()))
                 };
                 let found: Vec<(RowKey, Candidate, Row)> = rows.iter().filter_map(there).collect();

@@ -108,7 +108,10 @@ impl Consumer {
                 w.append_ack(partition, record);
                 return false;
             }
-            Mishap::Later => w.network.push(Delayed::Ack { partition, record }),
+            Mishap::Later => {
+                w.network.push(Delayed::Ack { partition, record });
+                return false;
+            }
         }
         true
     }

@@ -113,7 +113,9 @@ impl Effect {
 
     /// Answers first, emissions later.
     pub fn answers_first(&mut self) {
-        self.stages.make_contiguous().sort_by_key(|stage| !matches!(stage, Stage::Tell(_) | Stage::Forget(_)));
+        self.stages
+            .make_contiguous()
+            .sort_by_key(|stage| !matches!(stage, Stage::Tell(_) | Stage::Forget(_)));
     }
 
     pub fn is_empty(&self) -> bool {

@@ -298,14 +298,9 @@ impl Scanner {
 }
 
 /// A page of rows; each counts as one byte.
-fn page(
-    pending: &BTreeMap<RowKey, Row>,
-    request: &PageRequest,
-    page_bytes: u64,
-) -> (Vec<Row>, PageRead) {
+fn page(pending: &BTreeMap<RowKey, Row>, request: &PageRequest, page_bytes: u64) -> (Vec<Row>, PageRead) {
     let all = Db::page(pending, request.shard, request.after, request.upto_at);
-    let rows: Vec<Row> =
-        all.take(request.limit as usize).map(|(_, row)| row).collect();
+    let rows: Vec<Row> = all.take(request.limit as usize).map(|(_, row)| row).collect();
     let fitting = usize::try_from(page_bytes).unwrap_or(usize::MAX).min(rows.len());
     let cut = fitting > 0 && fitting as u64 == page_bytes;
     let rows = rows[..fitting].to_vec();

@@ -23,11 +23,8 @@ impl Compensator {
         }
         let ticks = w.db.position.iter().filter(|((source, _), _)| *source == ACKS);
         let ticks: Vec<Option<i64>> = ticks.map(|(_, position)| position.health.hb_at).collect();
-        let judged = if w.has(Mutation::StallWithoutTicks) {
-            Some(w.now)
-        } else {
-            stall::judged_upto(w.now, ticks)
-        };
+        let judged =
+            if w.has(Mutation::StallWithoutTicks) { Some(w.now) } else { stall::judged_upto(w.now, ticks) };
         let Some(upto) = judged else { return Stage::Intents };
         let mut rows = Vec::new();
         for shard in w.routes.scanned_by(self.slot) {
@@ -82,15 +79,15 @@ impl Compensator {
             if !matches!(change.kind, Kind::Open(What::Intent(_))) {
                 continue;
             }
-            let Some(row) = w.db.waiting(change.row_gen.id).filter(|row| row.row_gen() == change.row_gen) else {
+            let Some(row) = w.db.waiting(change.row_gen.id).filter(|row| row.row_gen() == change.row_gen)
+            else {
                 w.oracle.violations.push(format!("I-1: an intent has outlived {:?}", change.row_gen));
                 return Self::rest(w);
             };
-            let Some(mut candidate) = w.db.candidate(key(&row)) else { continue };
-            candidate.spoken_for = false;
+            let Some(candidate) = w.db.candidate(key(&row)) else { continue };
             let cursor_at = w.db.shard[&key(&row).shard].cursor_at;
             let late = w.setup.by_time && change.resend_at <= self.now;
-            let lost = rule.is_eligible(self.now, cursor_at, &self.health, &candidate);
+            let lost = rule.is_lost(self.now, cursor_at, &self.health, &candidate);
             if w.slot_of(&row) == self.slot && (late || lost) && ids.insert(row.id) {
                 notes.push((key(&row), rule.next(self.now, &candidate)));
             }

@@ -92,7 +92,8 @@ impl Ingest {
         }
         let turned = |command: RowId| RowId(u64::MAX - command.0);
         if w.has(Mutation::FoldedOutOfOrder) {
-            open.iter_mut().for_each(|open| open.command = turned(open.command));
+            let intents = open.iter_mut().filter(|open| open.is_intent());
+            intents.for_each(|open| open.command = turned(open.command));
         }
         let before = open.clone();
         let mut life = Life::new(rows, open);
@@ -103,7 +104,8 @@ impl Ingest {
         let mut effects = life.into_effects();
         w.oracle.folded(&effects, &before, entries(records));
         if w.has(Mutation::FoldedOutOfOrder) {
-            effects.closed.iter_mut().for_each(|closed| closed.command = turned(closed.command));
+            let intents = effects.closed.iter_mut().filter(|closed| closed.command.0 > u64::MAX / 2);
+            intents.for_each(|closed| closed.command = turned(closed.command));
         }
         if w.has(Mutation::SameGeneration) {
             for moved in &mut effects.moved {

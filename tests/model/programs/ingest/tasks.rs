@@ -50,12 +50,12 @@ impl Ingest {
         match stretch.handling {
             Handling::Apply => {
                 let commands = stretch.records;
-                hold.work =
-                    Some(Work::Tasks(Batch { commands, fences: None, cursors: None, known: None }));
+                hold.work = Some(Work::Tasks(Batch { commands, fences: None, cursors: None, known: None }));
             }
             Handling::Repeat => {
                 let mut effect = Effect::default();
-                effect.look_up(stretch.records.iter().map(|(_, _, command)| identity(command.task)).collect());
+                effect
+                    .look_up(stretch.records.iter().map(|(_, _, command)| identity(command.task)).collect());
                 let first = stretch.records.first().map_or(stretch.end, |(offset, _, _)| *offset);
                 effect.owed(self.id(first), self.id(stretch.end));
                 self.repeat(w, hold, stretch.end, effect);
@@ -171,10 +171,16 @@ impl Ingest {
         }
         done.rows = rows.into_iter().map(|new| new.row).collect();
         if !changes.is_empty() {
-            let row_of = |task| of_task.get(&task).copied().or(known.get(&identity(task)).map(|known| known.id));
+            let row_of =
+                |task| of_task.get(&task).copied().or(known.get(&identity(task)).map(|known| known.id));
             let changes: Vec<Change> = changes
                 .into_iter()
-                .map(|(offset, at, command, op)| Change { command: self.id(offset), at, row: row_of(command.task), op })
+                .map(|(offset, at, command, op)| Change {
+                    command: self.id(offset),
+                    at,
+                    row: row_of(command.task),
+                    op,
+                })
                 .collect();
             self.changes(w, batch, &changes, &mut done);
         }
