@@ -3,5 +3,6 @@
 mod contract;
 mod delivery;
 mod docs;
+mod fidelity;
 mod restarts;
 mod way;

@@ -32,6 +32,7 @@ pub fn of(record: &Record, refusal: &Refusal, names: &Names) -> OutRecord {
         key: record.key.clone(),
         value: record.value.clone(),
         headers,
+        at: None,
     }
 }
 

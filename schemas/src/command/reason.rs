@@ -135,6 +135,9 @@ reason_codes! {
 }
 
 impl fmt::Display for ReasonCode {
+    ForeignRecord = "foreign_record",
+        "A record on an internal topic (`due`) that no program of Duestream wrote.",
+        "find out who writes there, and take that right away";
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
