@@ -39,7 +39,9 @@ fn text(text: &str) -> Value {
 
 /// A schema with these fields.
 fn schema_of(fields: serde_json::Value) -> String {
-    json!({"type": "record", "name": "TaskCommand", "namespace": "com.example", "fields": fields}).to_string()
+    let mut schema = json!({"type": "record", "name": "TaskCommand", "namespace": "com.example"});
+    schema["fields"] = fields;
+    schema.to_string()
 }
 
 /// The newest version with one more field, and a command with it.
@@ -230,7 +232,8 @@ fn a_schema_of_other_types_and_order_is_read_by_name() {
 
 /// What becomes of a due time in a schema of its own.
 fn due_at(kind: serde_json::Value, value: Value) -> Result<i64, (ReasonCode, String)> {
-    let fields = json!([{"name": "topic", "type": "string"}, {"name": "due_at", "type": kind}]);
+    let mut fields = json!([{"name": "topic", "type": "string"}, {"name": "due_at"}]);
+    fields[1]["type"] = kind;
     let schema = schema_of(fields);
     let value = framed(&schema, record(vec![("topic", text("t")), ("due_at", value)]));
     let record = Record::default().value(value);
