@@ -13,12 +13,18 @@ mod codec;
 mod wire_due;
 mod wire_journal;
 mod wire_parts;
+mod wire_reply;
 mod wire_row;
 
 #[cfg(test)]
 mod tests;
 
 pub use codec::DecodeError;
+pub use wire_reply::ReadReply;
+pub(crate) use wire_reply::encode_reply;
+
+/// All shipped versions of `TaskCommand`, oldest first. Read by [`Command::parse`](crate::command::Command::parse).
+pub const TASK_COMMAND_VERSIONS: &[&str] = &[include_str!("../avsc/task_command/v1.avsc")];
 
 /// First two bytes of a single-object encoding.
 pub const SINGLE_OBJECT_MARK: [u8; 2] = [0xc3, 0x01];

@@ -1,13 +1,15 @@
-//! Commands of producers, and the two forms in which they may be submitted. See docs/CONTRACT.md.
+//! Commands of producers, and the three forms in which they may be submitted. See docs/CONTRACT.md.
 //!
 //! ```text
 //! Kafka record ─┬─ a duestream-* header ──▶ headers ─┐
-//!               ├─ C3 01, or 00         ──▶ refused  ├──▶ Submitted ──▶ rules ──▶ Command | Refusal
+//!               ├─ C3 01, or 00         ──▶ avro ────┼──▶ Submitted ──▶ rules ──▶ Command | Refused
 //!               └─ {                    ──▶ json ────┘
 //! ```
 //!
 //! Nothing here looks at the world: whether a topic exists or an identity is taken, ingest finds out.
 
+mod asked;
+mod avro;
 mod build;
 mod field;
 mod hash;
@@ -15,18 +17,23 @@ mod headers;
 mod json;
 mod reason;
 mod rules;
+mod task_command;
 mod time;
 
 #[cfg(test)]
 mod tests;
 
+pub use asked::{Asked, MAX_CORRELATION_BYTES};
+pub use avro::{KnownSchemas, Lookup, SchemaFault, WriterSchema, WriterSchemas};
 pub use field::HEADER_PREFIX;
 pub use hash::identity;
 pub use reason::{ReasonCode, Refusal};
 pub use rules::{DEFAULT_MAX_BODY_BYTES, MAX_ID_BYTES, Rules, TopicPattern, is_topic_name};
+pub use task_command::{AvroTime, TaskCommand};
 
 use std::borrow::Cow;
 
+use self::field::Submitted;
 use crate::avro::SINGLE_OBJECT_MARK;
 use crate::ids::RowId;
 use crate::row::{RowBody, RowOptions};
@@ -70,33 +77,45 @@ pub struct Command {
     pub options: RowOptions,
     /// Hash of all that was submitted besides the identity: equal for resubmissions.
     pub content_hash: [u8; 16],
+    /// The reply that is asked for. No content: a resubmission may ask otherwise.
+    pub reply: Option<Asked>,
+}
+
+/// A record that is no command, and the reply that it asks for all the same, as far as that can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub refusal: Refusal,
+    /// Whom to tell.
+    pub asked: Option<Asked>,
+}
+
+/// Why parsing gave no command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParseError {
+    /// It is refused, and will be again.
+    Refused(Box<Refused>),
+    /// It was written with this schema of the registry. Fetch it and parse again: the next answer is final.
+    NeedsSchema(u32),
+}
+
+impl From<Refusal> for ParseError {
+    fn from(refusal: Refusal) -> Self {
+        ParseError::Refused(Box::new(Refused { refusal, asked: None }))
+    }
 }
 
 impl Command {
     /// Reads a command from a Kafka record. Never panics, whatever the bytes.
-    pub fn parse(record: &RecordView<'_>, rules: &Rules) -> Result<Command, Refusal> {
-        let submitted = if record.headers.iter().any(|header| field::is_reserved(header.name)) {
-            headers::read(record)?
-        } else {
-            match record.value {
-                Some(value) if value.starts_with(&SINGLE_OBJECT_MARK) || value.starts_with(&[0]) => {
-                    let problem = "the value is Avro, which this version does not read as a command";
-                    return Err(Refusal::of_record(ReasonCode::Unsupported, problem));
-                }
-                Some(value) if value.starts_with(b"{") => json::read(record, value)?,
-                Some([]) | None => {
-                    let problem = "the record has no duestream-* header and no value";
-                    return Err(Refusal::of_record(ReasonCode::NotACommand, problem));
-                }
-                Some(value) => {
-                    let start = reason::shown(&value[..value.len().min(16)]);
-                    let problem =
-                        format!("the record has no duestream-* header and its value begins with {start}");
-                    return Err(Refusal::of_record(ReasonCode::NotACommand, &problem));
-                }
-            }
-        };
-        build::build(submitted, rules, record.timestamp_at)
+    pub fn parse(
+        record: &RecordView<'_>,
+        rules: &Rules,
+        schemas: &dyn WriterSchemas,
+    ) -> Result<Command, ParseError> {
+        let submitted = read(record, schemas)?;
+        let asked = Asked::of(&submitted);
+        build::build(submitted, asked.clone(), rules, record.timestamp_at)
+            .map_err(|refusal| ParseError::Refused(Box::new(Refused { refusal, asked })))
     }
 
     /// The task id: the producer's, or the row id in decimal.
@@ -113,6 +132,25 @@ impl Command {
     pub fn identity(&self, id: RowId) -> [u8; 16] {
         identity(&self.shard_key(id), &self.task_id(id))
     }
+}
+
+/// Tells the form and reads it.
+fn read<'a>(record: &RecordView<'a>, schemas: &dyn WriterSchemas) -> Result<Submitted<'a>, ParseError> {
+    if record.headers.iter().any(|header| field::is_reserved(header.name)) {
+        return Ok(headers::read(record));
+    }
+    let problem = match record.value {
+        Some(value) if value.starts_with(&SINGLE_OBJECT_MARK) || value.starts_with(&[avro::FRAME_MARK]) => {
+            return avro::read(record, value, schemas);
+        }
+        Some(value) if value.starts_with(b"{") => return Ok(json::read(record, value)),
+        Some([]) | None => "the record has no duestream-* header and no value".to_owned(),
+        Some(value) => {
+            let start = reason::shown(&value[..value.len().min(16)]);
+            format!("the record has no duestream-* header and its value begins with {start}")
+        }
+    };
+    Err(Refusal::of_record(ReasonCode::NotACommand, &problem).into())
 }
 
 /// Bytes that count against the limit: key, value, and of each header name, value and 8 bytes for its framing.

@@ -21,11 +21,11 @@ pub struct AddedHeader {
 }
 
 impl AddedHeader {
-    fn new(name: &'static str, value: impl Into<Vec<u8>>) -> AddedHeader {
+    pub(crate) fn new(name: &'static str, value: impl Into<Vec<u8>>) -> AddedHeader {
         AddedHeader { name, value: Some(value.into()) }
     }
 
-    fn number(name: &'static str, number: &impl ToString) -> AddedHeader {
+    pub(crate) fn number(name: &'static str, number: &impl ToString) -> AddedHeader {
         AddedHeader::new(name, number.to_string())
     }
 }

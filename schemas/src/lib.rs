@@ -9,5 +9,6 @@ pub mod due;
 pub mod ids;
 pub mod journal;
 pub mod record;
+pub mod reply;
 pub mod row;
 pub mod topics;

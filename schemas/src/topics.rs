@@ -60,6 +60,14 @@ impl Names {
         self.topic("dead")
     }
 
+    /// Whether commands may be read from a topic of this name. Behind the pipeline's prefix names are kept for the
+    /// pipeline, but for those that begin as [`Names::tasks`] does.
+    pub fn may_be_source(&self, topic: &str) -> bool {
+        let internal =
+            topic.starts_with("__") || topic.starts_with(&self.prefix) && !topic.starts_with(&self.tasks());
+        !internal && crate::command::is_topic_name(topic)
+    }
+
     fn dashed(&self) -> String {
         self.prefix.trim_end_matches(['.', '-', '_']).replace('.', "-")
     }

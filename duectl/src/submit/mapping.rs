@@ -5,7 +5,9 @@ use super::template::Template;
 use super::timeline::Timeline;
 use crate::cli::SubmitArgs;
 use runtime::kafka::OutRecord;
-use schemas::command::{Command, HEADER_PREFIX, HeaderView, RecordView, Rules};
+use schemas::command::{
+    Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules,
+};
 use schemas::record::Header;
 use std::sync::Arc;
 
@@ -161,7 +163,10 @@ fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Command, Str
         headers: &headers,
         timestamp_at: now,
     };
-    Command::parse(&view, rules).map_err(|refusal| refusal.message)
+    Command::parse(&view, rules, &KnownSchemas::shipped()).map_err(|error| match error {
+        ParseError::Refused(refused) => refused.refusal.message,
+        ParseError::NeedsSchema(id) => format!("the value is framed with schema id {id} of a registry"),
+    })
 }
 
 impl Draft {

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::asked::{self, Asked};
 use super::field::{Field, Submitted};
-use super::hash::{self, Asked};
+use super::hash::{self, AskedDue};
 use super::reason::{ReasonCode, Refusal};
 use super::rules::{MAX_ID_BYTES, Rules};
 use super::time::{after, parse_delay, parse_time, rfc3339};
@@ -11,7 +12,15 @@ use super::{Command, body_bytes};
 use crate::due::Completion;
 use crate::row::{RowBody, RowOptions};
 
-pub(super) fn build(submitted: Submitted<'_>, rules: &Rules, timestamp_at: i64) -> Result<Command, Refusal> {
+pub(super) fn build(
+    mut submitted: Submitted<'_>,
+    reply: Option<Asked>,
+    rules: &Rules,
+    timestamp_at: i64,
+) -> Result<Command, Refusal> {
+    if let Some(fault) = submitted.fault() {
+        return Err(fault);
+    }
     check_built(&submitted)?;
     let (asked, due_at) = due(&submitted, timestamp_at)?;
     let name = submitted.name(Field::Topic);
@@ -21,6 +30,15 @@ pub(super) fn build(submitted: Submitted<'_>, rules: &Rules, timestamp_at: i64) 
     rules.check_topic(name, &callback_topic)?;
     let task_id = id(&submitted, Field::TaskId)?;
     let shard_key = id(&submitted, Field::ShardKey)?;
+    asked::check(&submitted)?;
+    if switch(&submitted, Field::NoKey)? == Some(true) {
+        if submitted.key_given {
+            let problem = format!("stands beside {}", submitted.name(Field::Key));
+            let name = submitted.name(Field::NoKey);
+            return Err(Refusal::of_field(ReasonCode::ValueAmbiguous, name, &problem));
+        }
+        submitted.key = None;
+    }
     let options = RowOptions {
         partition: partition(&submitted)?,
         expires_at: expires_at(&submitted, due_at)?,
@@ -40,7 +58,7 @@ pub(super) fn build(submitted: Submitted<'_>, rules: &Rules, timestamp_at: i64) 
         return Err(Refusal::of_record(ReasonCode::TooLarge, &problem));
     }
     let content_hash = hash::content(asked, &callback_topic, &body, &options);
-    Ok(Command { due_at, task_id, shard_key, callback_topic, body, options, content_hash })
+    Ok(Command { due_at, task_id, shard_key, callback_topic, body, options, content_hash, reply })
 }
 
 /// Refuses what this version does not carry out, before anything else: the other fields may mean something else there.
@@ -70,7 +88,7 @@ fn check_built(submitted: &Submitted<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn due(submitted: &Submitted<'_>, timestamp_at: i64) -> Result<(Asked, i64), Refusal> {
+fn due(submitted: &Submitted<'_>, timestamp_at: i64) -> Result<(AskedDue, i64), Refusal> {
     let (at_name, delay_name) = (submitted.name(Field::DueAt), submitted.name(Field::Delay));
     match (submitted.text(Field::DueAt)?, submitted.text(Field::Delay)?) {
         (None, None) => {
@@ -83,22 +101,37 @@ fn due(submitted: &Submitted<'_>, timestamp_at: i64) -> Result<(Asked, i64), Ref
         }
         (Some(text), None) => {
             let due_at = parse_time(at_name, text)?;
-            Ok((Asked::At(due_at), due_at))
+            Ok((AskedDue::At(due_at), due_at))
         }
         (None, Some(text)) => {
             let delay_ms = parse_delay(delay_name, text)?;
-            Ok((Asked::After(delay_ms), after(delay_name, text, timestamp_at, delay_ms)?))
+            Ok((AskedDue::After(delay_ms), after(delay_name, text, timestamp_at, delay_ms)?))
+        }
+    }
+}
+
+/// True or false.
+pub(super) fn switch(submitted: &Submitted<'_>, field: Field) -> Result<Option<bool>, Refusal> {
+    match submitted.text(field)? {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(text) => {
+            let (code, name) = (ReasonCode::InvalidOption, submitted.name(field));
+            Err(Refusal::of_value(code, name, text.as_bytes(), "is neither true nor false"))
         }
     }
 }
 
 fn id(submitted: &Submitted<'_>, field: Field) -> Result<Option<String>, Refusal> {
-    match submitted.text(field)? {
-        Some(id) if !(1..=MAX_ID_BYTES).contains(&id.len()) => {
-            let problem = if id.is_empty() { "is empty" } else { "is longer than 255 bytes" };
-            Err(Refusal::of_value(ReasonCode::InvalidId, submitted.name(field), id.as_bytes(), problem))
-        }
-        id => Ok(id.map(str::to_owned)),
+    let Some(bytes) = submitted.bytes(field) else { return Ok(None) };
+    let refuse =
+        |problem| Err(Refusal::of_value(ReasonCode::InvalidId, submitted.name(field), bytes, problem));
+    match std::str::from_utf8(bytes) {
+        Err(_) => refuse("is not UTF-8"),
+        Ok("") => refuse("is empty"),
+        Ok(id) if id.len() > MAX_ID_BYTES => refuse("is longer than 255 bytes"),
+        Ok(id) => Ok(Some(id.to_owned())),
     }
 }
 

@@ -43,6 +43,7 @@ fields! {
     TaskId = "task-id" / "task_id", true;
     ShardKey = "shard-key" / "shard_key", true;
     Key = "key" / "key", true;
+    NoKey = "no-key" / "no_key", true;
     Partition = "partition" / "partition", true;
     ExpiresAt = "expires-at" / "expires_at", true;
     Completion = "completion" / "completion", true;
@@ -52,8 +53,20 @@ fields! {
     MaxStalls = "max-stalls" / "max_stalls", false;
     Spread = "spread" / "spread", false;
     Window = "window" / "window", false;
-    Reply = "reply" / "reply", false;
-    Correlation = "correlation" / "correlation", false;
+    Reply = "reply" / "reply", true;
+    Correlation = "correlation" / "correlation", true;
+}
+
+impl Field {
+    /// Whether it is true or false.
+    pub(super) fn is_switch(self) -> bool {
+        matches!(self, Field::NoKey | Field::Reply)
+    }
+
+    /// Whether it is an instant.
+    pub(super) fn is_time(self) -> bool {
+        matches!(self, Field::DueAt | Field::ExpiresAt)
+    }
 }
 
 /// The form in which a command came: how its fields are called.
@@ -61,42 +74,72 @@ fields! {
 pub(super) enum Form {
     Headers,
     Json,
+    Avro,
 }
 
-/// What a form found, not yet judged.
+/// What a form found, not yet judged. A form goes on after its first fault: the reply needs what comes later.
 pub(super) struct Submitted<'a> {
     pub(super) form: Form,
     fields: [Option<Cow<'a, [u8]>>; Field::ALL.len()],
     /// Callback key.
     pub(super) key: Option<Cow<'a, [u8]>>,
+    /// Whether the command says what the callback key is.
+    pub(super) key_given: bool,
     /// Headers that travel on.
     pub(super) headers: Vec<Header>,
     /// Payload.
     pub(super) value: Option<Cow<'a, [u8]>>,
+    fault: Option<Refusal>,
 }
 
 impl<'a> Submitted<'a> {
     pub(super) fn new(form: Form) -> Submitted<'a> {
-        Submitted { form, fields: Default::default(), key: None, headers: Vec::new(), value: None }
+        Submitted {
+            form,
+            fields: Default::default(),
+            key: None,
+            key_given: false,
+            headers: Vec::new(),
+            value: None,
+            fault: None,
+        }
+    }
+
+    /// Notes a fault; the first one counts.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        self.fault.get_or_insert(refusal);
+    }
+
+    /// The first fault that the form found.
+    pub(super) fn fault(&mut self) -> Option<Refusal> {
+        self.fault.take()
+    }
+
+    /// Takes a header that travels on, or the fault in it.
+    pub(super) fn push_header(&mut self, header: Result<Header, Refusal>) {
+        match header {
+            Ok(header) => self.headers.push(header),
+            Err(refusal) => self.refuse(refusal),
+        }
     }
 
     /// Name of a field as the producer wrote it.
     pub(super) fn name(&self, field: Field) -> &'static str {
         match self.form {
             Form::Headers => field.header(),
-            Form::Json => field.json(),
+            Form::Json | Form::Avro => field.json(),
         }
     }
 
     /// Takes a field, once.
-    pub(super) fn set(&mut self, field: Field, value: Cow<'a, [u8]>) -> Result<(), Refusal> {
+    pub(super) fn set(&mut self, field: Field, value: Cow<'a, [u8]>) {
         let name = self.name(field);
         let place = &mut self.fields[field as usize];
         if place.is_some() {
-            return Err(Refusal::of_field(ReasonCode::RepeatedField, name, "stands more than once"));
+            self.refuse(Refusal::of_field(ReasonCode::RepeatedField, name, "stands more than once"));
+        } else {
+            *place = Some(value);
         }
-        *place = Some(value);
-        Ok(())
     }
 
     /// The bytes of a field.

@@ -18,7 +18,7 @@ pub fn identity(shard_key: &str, task_id: &str) -> [u8; 16] {
 
 /// Due time as the producer asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum AskedDue {
     /// An instant, epoch ms.
     At(i64),
     /// So many ms after the record's timestamp.
@@ -27,11 +27,11 @@ pub(super) enum Asked {
 
 /// 128 bits over what was submitted, besides the identity. The form does not matter, nor does how a time was written;
 /// a delay counts as a delay, so that resubmitting it later is the same content.
-pub(super) fn content(asked: Asked, topic: &str, body: &RowBody, options: &RowOptions) -> [u8; 16] {
+pub(super) fn content(asked: AskedDue, topic: &str, body: &RowBody, options: &RowOptions) -> [u8; 16] {
     let mut hasher = Hasher::new(b"duestream content 1");
     let (tag, ms) = match asked {
-        Asked::At(at) => (0, at),
-        Asked::After(delay_ms) => (1, delay_ms),
+        AskedDue::At(at) => (0, at),
+        AskedDue::After(delay_ms) => (1, delay_ms),
     };
     hasher.byte(tag);
     hasher.number(ms);

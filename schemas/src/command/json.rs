@@ -16,54 +16,83 @@ const KEY_BASE64: &str = "key_base64";
 const HEADERS: &str = "headers";
 
 /// Reads a record whose value begins with `{` and that has no `duestream-*` header.
-pub(super) fn read<'a>(record: &RecordView<'a>, value: &'a [u8]) -> Result<Submitted<'a>, Refusal> {
+pub(super) fn read<'a>(record: &RecordView<'a>, value: &'a [u8]) -> Submitted<'a> {
+    let mut submitted = Submitted::new(Form::Json);
     let pairs = match serde_json::from_slice(value) {
         Ok(Json::Object(pairs)) => pairs,
-        Ok(_) => return Err(Refusal::of_record(ReasonCode::InvalidJson, "the value is no JSON object")),
+        Ok(_) => {
+            submitted.refuse(Refusal::of_record(ReasonCode::InvalidJson, "the value is no JSON object"));
+            return submitted;
+        }
         Err(error) => {
-            return Err(Refusal::of_record(
-                ReasonCode::InvalidJson,
-                &format!("the value is broken JSON: {error}"),
-            ));
+            let problem = format!("the value is broken JSON: {error}");
+            submitted.refuse(Refusal::of_record(ReasonCode::InvalidJson, &problem));
+            return submitted;
         }
     };
-    let mut submitted = Submitted::new(Form::Json);
     for header in record.headers {
-        submitted.headers.push(user_header(header.name, header.value)?);
+        submitted.push_header(user_header(header.name, header.value));
     }
     // Beside the fields of all forms, the ones that only JSON needs.
     let mut extra = Extra::default();
     for (key, value) in pairs {
-        match key.as_ref() {
-            VALUE => once(VALUE, &mut extra.value, value)?,
-            VALUE_BASE64 => once(VALUE_BASE64, &mut extra.value_base64, value)?,
-            KEY_BASE64 => once(KEY_BASE64, &mut extra.key_base64, value)?,
-            HEADERS => once(HEADERS, &mut extra.headers, value)?,
-            name => {
-                let Some(&field) = Field::ALL.iter().find(|field| field.json() == name) else {
-                    let problem = "is not one that a command may have";
-                    let code = ReasonCode::UnknownField;
-                    return Err(Refusal::of_value(code, "the JSON key", name.as_bytes(), problem));
-                };
-                // A seen null still counts as the one time that the key may stand.
-                once(field.json(), &mut extra.seen[field as usize], Json::Null)?;
-                if let Some(text) = scalar(field.json(), value)? {
-                    submitted.set(field, into_bytes(text))?;
-                }
-            }
+        if let Err(refusal) = take(&mut submitted, &mut extra, &key, value) {
+            submitted.refuse(refusal);
         }
     }
+    if let Err(refusal) = finish(&mut submitted, extra, record.key) {
+        submitted.refuse(refusal);
+    }
+    submitted
+}
+
+/// Takes one member of the object.
+fn take<'a>(
+    submitted: &mut Submitted<'a>,
+    extra: &mut Extra<'a>,
+    key: &str,
+    value: Json<'a>,
+) -> Result<(), Refusal> {
+    match key {
+        VALUE => once(VALUE, &mut extra.value, value),
+        VALUE_BASE64 => once(VALUE_BASE64, &mut extra.value_base64, value),
+        KEY_BASE64 => once(KEY_BASE64, &mut extra.key_base64, value),
+        HEADERS => once(HEADERS, &mut extra.headers, value),
+        name => {
+            let Some(&field) = Field::ALL.iter().find(|field| field.json() == name) else {
+                let problem = "is not one that a command may have";
+                let code = ReasonCode::UnknownField;
+                return Err(Refusal::of_value(code, "the JSON key", name.as_bytes(), problem));
+            };
+            // A seen null still counts as the one time that the key may stand.
+            once(field.json(), &mut extra.seen[field as usize], Json::Null)?;
+            if let Some(text) = scalar(field, value)? {
+                submitted.set(field, into_bytes(text));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Key, value and headers, which may be said in more than one way.
+fn finish<'a>(
+    submitted: &mut Submitted<'a>,
+    extra: Extra<'a>,
+    record_key: Option<&'a [u8]>,
+) -> Result<(), Refusal> {
     let key = submitted.bytes(Field::Key).map(|text| Cow::Owned(text.to_vec()));
-    submitted.key = bytes("key", key, KEY_BASE64, extra.key_base64)?.or(record.key.map(Cow::Borrowed));
+    let key = bytes("key", key, KEY_BASE64, extra.key_base64)?;
+    submitted.key_given = key.is_some();
+    submitted.key = key.or(record_key.map(Cow::Borrowed));
     let text = match extra.value {
         Some(value) => text(VALUE, value)?.map(into_bytes),
         None => None,
     };
     submitted.value = bytes(VALUE, text, VALUE_BASE64, extra.value_base64)?;
-    if let Some(headers) = extra.headers {
-        add_headers(&mut submitted, headers)?;
+    match extra.headers {
+        Some(headers) => add_headers(submitted, headers),
+        None => Ok(()),
     }
-    Ok(submitted)
 }
 
 #[derive(Default)]
@@ -83,11 +112,14 @@ fn once<'a>(name: &str, place: &mut Option<Json<'a>>, value: Json<'a>) -> Result
     Ok(())
 }
 
-/// A string or whole number as text; null counts as not given.
-fn scalar<'a>(name: &str, value: Json<'a>) -> Result<Option<Cow<'a, str>>, Refusal> {
+/// A string or whole number, or a boolean where one is meant, as text; null counts as not given.
+fn scalar<'a>(field: Field, value: Json<'a>) -> Result<Option<Cow<'a, str>>, Refusal> {
     match value {
-        Json::Number(text) => Ok(Some(Cow::Owned(text))),
-        other => text(name, other),
+        Json::Number(text) if !field.is_switch() => Ok(Some(Cow::Owned(text))),
+        Json::Boolean(switch) if field.is_switch() => {
+            Ok(Some(Cow::Borrowed(if switch { "true" } else { "false" })))
+        }
+        other => text(field.json(), other),
     }
 }
 
@@ -97,6 +129,7 @@ fn text<'a>(name: &str, value: Json<'a>) -> Result<Option<Cow<'a, str>>, Refusal
         Json::Null => return Ok(None),
         Json::Text(text) => return Ok(Some(text)),
         Json::Number(_) => "a number",
+        Json::Boolean(_) => "a boolean",
         Json::Object(_) => "an object",
         Json::Other(kind) => kind,
     };
@@ -141,7 +174,7 @@ fn add_headers(submitted: &mut Submitted<'_>, headers: Json<'_>) -> Result<(), R
             return Err(Refusal::of_value(ReasonCode::UnknownField, HEADERS, name.as_bytes(), problem));
         }
         let value = text(&format!("{HEADERS} {}", shown(name.as_bytes())), value)?;
-        submitted.headers.push(user_header(name.as_bytes(), value.as_deref().map(str::as_bytes))?);
+        submitted.push_header(user_header(name.as_bytes(), value.as_deref().map(str::as_bytes)));
     }
     Ok(())
 }
@@ -159,6 +192,7 @@ enum Json<'a> {
     Text(Cow<'a, str>),
     /// A whole number, in decimal.
     Number(String),
+    Boolean(bool),
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
     /// What no field can be.
     Other(&'static str),
@@ -194,10 +228,10 @@ impl<'de> Visitor<'de> for JsonVisitor {
         Ok(Json::Number(number.to_string()))
     }
     fn visit_f64<E: Error>(self, _: f64) -> Result<Json<'de>, E> {
-        Ok(Json::Other("a number with a fraction or exponent"))
+        Ok(Json::Other("a number with a fraction, an exponent or more than 64 bits"))
     }
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Json<'de>, E> {
-        Ok(Json::Other("a boolean"))
+    fn visit_bool<E: Error>(self, switch: bool) -> Result<Json<'de>, E> {
+        Ok(Json::Boolean(switch))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json<'de>, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}

@@ -35,19 +35,28 @@ macro_rules! reason_codes {
 reason_codes! {
     NotACommand = "not_a_command",
         "The record has none of the forms of a command.",
-        "set duestream-* headers, or send a JSON object that begins with `{`";
+        "set duestream-* headers, or send a JSON object that begins with `{`, or Avro";
     InvalidJson = "invalid_json",
         "The value begins with `{` but is not one JSON object in UTF-8.",
         "send exactly one JSON object (RFC 8259) and nothing after it";
+    InvalidAvro = "invalid_avro",
+        "The value begins as Avro does but is not exactly one record of the schema that it names.",
+        "write one TaskCommand with the schema that its first bytes name, and nothing after it";
+    UnknownSchema = "unknown_schema",
+        "The value is Avro, and the schema that it names is not known.",
+        "write with a shipped schema (schemas/avsc/task_command), or have the operator name yours in avro.schemas, or a registry in registry.url";
+    IncompatibleSchema = "incompatible_schema",
+        "The value is Avro, and the schema that it names cannot be that of a command.",
+        "name the record TaskCommand, give its fields the types of schemas/avsc/task_command, and no recursion";
     UnknownField = "unknown_field",
-        "A `duestream-*` header or a JSON key is not part of the contract, or only Duestream sets it.",
+        "A `duestream-*` header, a JSON key or an Avro field that is not null is not part of the contract, or only Duestream sets it.",
         "remove it or correct its spelling; names are lower case";
     RepeatedField = "repeated_field",
         "A `duestream-*` header or a JSON key stands more than once.",
         "send it once";
     InvalidField = "invalid_field",
         "A field has the wrong type, is null where it may not be, or is not UTF-8.",
-        "send text in UTF-8, and in JSON a string or a whole number";
+        "send text in UTF-8, and in JSON a string, a whole number, or true or false where that is meant";
     InvalidHeader = "invalid_header",
         "The name of a header to deliver is empty, not UTF-8 or holds a NUL byte.",
         "give the header a name of at least one character in UTF-8";
@@ -99,11 +108,17 @@ reason_codes! {
     InvalidOption = "invalid_option",
         "An option has a value that it cannot have.",
         "use one of the values that the message names";
+    InvalidCorrelation = "invalid_correlation",
+        "A correlation is longer than 255 bytes.",
+        "shorten it";
+    ReplyMissing = "reply_missing",
+        "A correlation is given, and it is not said whether a reply is wanted.",
+        "set reply to true, or leave the correlation out";
     InvalidBase64 = "invalid_base64",
         "A `*_base64` field is not padded base64 of the standard alphabet.",
         "encode the bytes after RFC 4648 section 4";
     ValueAmbiguous = "value_ambiguous",
-        "Text and base64 are both given for the same bytes.",
+        "The same bytes are given twice: as text and as base64, or a key beside no-key.",
         "give one of the two";
     TooLarge = "too_large",
         "Key, value and headers together exceed the limit.",

@@ -40,6 +40,13 @@ impl Record {
     }
 
     fn parse_with(&self, rules: &Rules) -> Result<Command, Refusal> {
+        self.read(rules, &KnownSchemas::shipped()).map_err(|error| match error {
+            ParseError::Refused(refused) => refused.refusal,
+            ParseError::NeedsSchema(id) => panic!("schema {id} is wanted"),
+        })
+    }
+
+    fn read(&self, rules: &Rules, schemas: &dyn WriterSchemas) -> Result<Command, ParseError> {
         let headers: Vec<_> =
             self.headers.iter().map(|(name, value)| HeaderView { name, value: value.as_deref() }).collect();
         let view = RecordView {
@@ -48,7 +55,7 @@ impl Record {
             headers: &headers,
             timestamp_at: NOW_AT,
         };
-        Command::parse(&view, rules)
+        Command::parse(&view, rules, schemas)
     }
 
     fn parse(&self) -> Result<Command, Refusal> {

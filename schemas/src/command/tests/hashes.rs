@@ -16,7 +16,7 @@ fn a_resubmission_has_the_same_content() {
             HeaderView { name: b"duestream-topic", value: Some(b"callbacks") },
         ];
         let view = RecordView { key: None, value: None, headers: &headers, timestamp_at };
-        Command::parse(&view, &Rules::new("duestream.")).unwrap()
+        Command::parse(&view, &Rules::new("duestream."), &KnownSchemas::shipped()).unwrap()
     };
     let (first, second) = (at(NOW_AT), at(NOW_AT + 5));
     assert_ne!(first.due_at, second.due_at);
