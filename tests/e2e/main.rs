@@ -1,5 +1,6 @@
 //! End to end: real programs on real Kafka, MySQL and Redis.
 
+mod clients;
 mod compose;
 mod contract;
 mod delivery;
