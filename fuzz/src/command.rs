@@ -1,16 +1,20 @@
 //! Commands of producers: whatever the bytes, a sound command or a refusal with a reason; and a command that was taken
 //! from one form is the same in the others.
 
+use crate::forms;
 use crate::memory::bounded;
 use crate::record::{NOW_AT, Record};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use schemas::command::{Command, HEADER_PREFIX, MAX_ID_BYTES, ReasonCode, Refusal, Rules, body_bytes};
-use schemas::delivery::{delivered_headers, rejected_headers};
+use schemas::avro::ReadReply;
+use schemas::command::{
+    Asked, Command, HEADER_PREFIX, KnownSchemas, Lookup, MAX_CORRELATION_BYTES, MAX_ID_BYTES, ParseError,
+    ReasonCode, Refusal, Refused, Rules, TaskCommand, WriterSchema, WriterSchemas, body_bytes,
+};
+use schemas::delivery::{Origin, delivered_headers, rejected_headers};
 use schemas::due::{Deliver, DueKind, DueRecord};
 use schemas::ids::{Generation, RowId, Shard};
+use schemas::reply::{Answer, Reply};
 use schemas::row::{RowBody, RowOptions};
-use serde_json::json;
+use std::sync::{Arc, LazyLock};
 
 /// First instant that is accepted, and first that is not (docs/CONTRACT.md, "Times").
 pub(crate) const INSTANTS: std::ops::Range<i64> = 978_307_200_000..7_289_654_400_000;
@@ -18,28 +22,92 @@ pub(crate) const INSTANTS: std::ops::Range<i64> = 978_307_200_000..7_289_654_400
 /// Longest sentence of a refusal, in bytes: its field and value are shortened, the rest is ours.
 const LONGEST_MESSAGE: usize = 1_500;
 
+static SHIPPED: LazyLock<KnownSchemas> = LazyLock::new(KnownSchemas::shipped);
+
+/// Where a record stood, for what is written about it.
+const ORIGIN: Origin<'static> =
+    Origin { topic: "duestream.tasks", partition: 0, offset: 0, timestamp_at: NOW_AT };
+
 /// A whole record: key, value, headers and timestamp (see `record`), in whichever form its headers and value say.
 pub fn headers(data: &[u8]) {
-    bounded(data.len(), || judge(&Record::read(data)));
+    bounded(data.len(), || judge(&Record::read(data), &*SHIPPED));
 }
 
 /// The value of a record without headers: JSON where it begins with `{`.
 pub fn json(data: &[u8]) {
-    bounded(data.len(), || judge(&Record { value: Some(data.to_vec()), ..Record::new() }));
+    bounded(data.len(), || judge(&Record::of_value(data.to_vec()), &*SHIPPED));
+}
+
+/// The datum of a `TaskCommand`, behind the fingerprint that the fuzzer need not find. A first byte other than `T` makes
+/// the rest a whole value, whose fingerprint or schema id may be any.
+pub fn avro(data: &[u8]) {
+    let value = match data.split_first() {
+        Some((b'T', datum)) => [&TaskCommand::default().encode()[..10], datum].concat(),
+        Some((_, value)) => value.to_vec(),
+        None => return,
+    };
+    bounded(data.len(), || judge(&Record::of_value(value), &*SHIPPED));
+}
+
+/// A schema as a registry might answer it, `1E`, and a datum that is read with it.
+pub fn writer_schema(data: &[u8]) {
+    let (text, datum) = match data.iter().position(|byte| *byte == 0x1e) {
+        Some(at) => (&data[..at], &data[at + 1..]),
+        None => (data, &[][..]),
+    };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    bounded(data.len(), || {
+        let found = match WriterSchema::parse(text) {
+            Ok(schema) => Lookup::Known(Arc::new(schema)),
+            Err(fault) => {
+                assert!((1..=LONGEST_MESSAGE).contains(&fault.to_string().len()), "{fault}");
+                Lookup::Unusable(fault)
+            }
+        };
+        judge(&Record::of_value([&[0, 0, 0, 0, 7], datum].concat()), &Registry(found));
+    });
+}
+
+/// A registry that knows one schema.
+struct Registry(Lookup);
+
+impl WriterSchemas for Registry {
+    fn by_fingerprint(&self, fingerprint: u64) -> Option<Arc<WriterSchema>> {
+        SHIPPED.by_fingerprint(fingerprint)
+    }
+
+    fn by_id(&self, _: u32) -> Lookup {
+        self.0.clone()
+    }
+}
+
+fn read(record: &Record, schemas: &dyn WriterSchemas) -> Result<Command, Refused> {
+    match record.with_view(|view| Command::parse(view, &Rules::new("duestream."), schemas)) {
+        Ok(command) => Ok(command),
+        Err(ParseError::Refused(refused)) => Err(*refused),
+        Err(ParseError::NeedsSchema(id)) => {
+            panic!("schema {id} is asked for, and every lookup here is final")
+        }
+    }
 }
 
 pub(crate) fn parse(record: &Record) -> Result<Command, Refusal> {
-    record.with_view(|view| Command::parse(view, &Rules::new("duestream.")))
+    read(record, &*SHIPPED).map_err(|refused| refused.refusal)
 }
 
-fn judge(record: &Record) {
-    match parse(record) {
+fn judge(record: &Record, schemas: &dyn WriterSchemas) {
+    match read(record, schemas) {
         Ok(command) => {
             sound(&command);
             survives_storage(&command);
             same_in_every_form(&command);
         }
-        Err(refusal) => explained(&refusal),
+        Err(Refused { refusal, asked }) => {
+            explained(&refusal);
+            if let Some(asked) = asked {
+                answerable(&asked, &Reply::to_refused(&asked, &refusal, ORIGIN));
+            }
+        }
     }
 }
 
@@ -57,6 +125,31 @@ fn sound(command: &Command) {
         let name = header.name.to_ascii_lowercase();
         assert!(!name.is_empty() && !name.starts_with(HEADER_PREFIX) && !name.contains('\0'), "{name:?}");
     }
+    if let Some(asked) = &command.reply {
+        assert_eq!((&asked.task_id, &asked.shard_key), (&command.task_id, &command.shard_key));
+        let (task_id, shard_key) = (command.task_id(RowId(1)), command.shard_key(RowId(1)));
+        let reply = Reply {
+            answer: Answer::Accepted,
+            task_id: Some(&task_id),
+            shard_key: Some(&shard_key),
+            due_at: Some(command.due_at),
+            refusal: None,
+            correlation: asked.correlation.as_deref(),
+            origin: ORIGIN,
+        };
+        answerable(asked, &reply);
+    }
+}
+
+/// What is written on `replies` says the same in its headers, as JSON and as Avro.
+fn answerable(asked: &Asked, reply: &Reply<'_>) {
+    assert!(asked.correlation.as_ref().is_none_or(|bytes| bytes.len() <= MAX_CORRELATION_BYTES));
+    let correlation = reply.headers().into_iter().find(|header| header.name == schemas::reply::CORRELATION);
+    assert_eq!(correlation.and_then(|header| header.value), asked.correlation);
+    serde_json::from_slice::<serde_json::Value>(&reply.value(false)).expect("a reply is JSON");
+    let read = ReadReply::decode(&reply.value(true)).expect("a reply is Avro");
+    assert_eq!(read.correlation, asked.correlation);
+    assert_eq!(read.task_id.as_deref(), reply.task_id);
 }
 
 fn survives_storage(command: &Command) {
@@ -96,51 +189,26 @@ fn survives_storage(command: &Command) {
 
 /// The command as the producer could have written it in each form, with its due time as an instant.
 fn same_in_every_form(command: &Command) {
-    let forms = [as_headers(command), as_json(command)];
-    let [by_headers, by_json] = forms.map(|record| match parse(&record) {
-        Ok(command) => command,
-        Err(refusal) => panic!("taken once, refused in another form: {refusal}\n{record:?}"),
-    });
-    // The hash tells a delay from an instant, so it may differ from the original's, never between the forms.
-    assert_eq!(by_headers, by_json);
-    assert_eq!(Command { content_hash: command.content_hash, ..by_headers }, *command);
-}
-
-fn as_headers(command: &Command) -> Record {
-    let mut record = Record::new()
-        .header("duestream-due-at", command.due_at.to_string())
-        .header("duestream-topic", &command.callback_topic)
-        .header_opt("duestream-task-id", command.task_id.as_ref())
-        .header_opt("duestream-shard-key", command.shard_key.as_ref())
-        .header_opt("duestream-partition", command.options.partition.map(|number| number.to_string()))
-        .header_opt("duestream-expires-at", command.options.expires_at.map(|at| at.to_string()));
-    // The record's own key is another: the header decides.
-    record.key = Some(b"another".to_vec());
-    record.headers.push((b"duestream-key".to_vec(), command.body.key.clone()));
-    record.value.clone_from(&command.body.value);
-    let travelling = command.body.headers.iter();
-    record.headers.extend(travelling.map(|header| (header.name.clone().into_bytes(), header.value.clone())));
-    record
-}
-
-fn as_json(command: &Command) -> Record {
-    let mut fields = json!({
-        "due_at": command.due_at,
-        "topic": command.callback_topic,
-        "task_id": command.task_id,
-        "shard_key": command.shard_key,
-        "partition": command.options.partition,
-        "expires_at": command.options.expires_at,
-    });
-    if let Some(value) = &command.body.value {
-        fields["value_base64"] = BASE64.encode(value).into();
-    }
-    let travelling = command.body.headers.iter();
-    Record {
-        timestamp_at: NOW_AT,
-        key: command.body.key.clone(),
-        value: Some(fields.to_string().into_bytes()),
-        headers: travelling.map(|header| (header.name.clone().into_bytes(), header.value.clone())).collect(),
+    let mut first: Option<Command> = None;
+    for record in forms::of(command) {
+        let taken = match parse(&record) {
+            Ok(command) => command,
+            Err(refusal) => panic!("taken once, refused in another form: {refusal}\n{record:?}"),
+        };
+        // The hash tells a delay from an instant, so it may differ from the original's, never between the forms. An
+        // Avro command is answered in Avro.
+        let reply = taken.reply.clone().map(|asked| Asked {
+            as_avro: command.reply.as_ref().is_some_and(|asked| asked.as_avro),
+            ..asked
+        });
+        let taken = Command { reply, ..taken };
+        match &first {
+            None => {
+                assert_eq!(Command { content_hash: command.content_hash, ..taken.clone() }, *command);
+                first = Some(taken);
+            }
+            Some(first) => assert_eq!(&taken, first),
+        }
     }
 }
 
@@ -151,6 +219,5 @@ fn explained(refusal: &Refusal) {
     assert!(message.len() <= LONGEST_MESSAGE, "a sentence of {} bytes", message.len());
     assert!(!message.contains(char::is_control), "control characters: {message:?}");
     assert!(refusal.field.as_ref().is_none_or(|field| (1..=LONGEST_MESSAGE).contains(&field.len())));
-    let origin = schemas::delivery::Origin { topic: "t", partition: 0, offset: 0, timestamp_at: NOW_AT };
-    assert!(rejected_headers(refusal, &origin).iter().all(|header| header.name.starts_with(HEADER_PREFIX)));
+    assert!(rejected_headers(refusal, &ORIGIN).iter().all(|header| header.name.starts_with(HEADER_PREFIX)));
 }

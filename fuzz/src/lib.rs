@@ -9,6 +9,7 @@
 //! A find is mended in the crate it was found in, with a test there; its bytes become a file of the corpus.
 
 pub mod command;
+mod forms;
 pub mod internal;
 mod memory;
 mod record;
@@ -25,8 +26,10 @@ pub struct Target {
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
+    Target { name: "command_avro", run: command::avro },
     Target { name: "command_headers", run: command::headers },
     Target { name: "command_json", run: command::json },
     Target { name: "internal_records", run: internal::records },
     Target { name: "texts", run: texts::all },
+    Target { name: "writer_schema", run: command::writer_schema },
 ];

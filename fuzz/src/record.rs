@@ -30,6 +30,11 @@ impl Record {
         Record { timestamp_at: NOW_AT, ..Record::default() }
     }
 
+    /// A record of today that has a value and nothing else.
+    pub(crate) fn of_value(value: Vec<u8>) -> Record {
+        Record { value: Some(value), ..Record::new() }
+    }
+
     /// Reads any bytes as a record.
     pub(crate) fn read(bytes: &[u8]) -> Record {
         let mut parts = bytes.split(|byte| *byte == PART);

@@ -26,7 +26,7 @@ fn taken(field: &str, text: &str) -> Result<Command, ReasonCode> {
         .header(&format!("duestream-{}", field.replace('_', "-")), text);
     let value = json!({ "topic": "callbacks", field: text }).to_string().into_bytes();
     // The same payload in both: null.
-    let by_json = Record { value: Some(value), ..Record::new() };
+    let by_json = Record::of_value(value);
     let read = |record: &Record| parse(record).map_err(|refusal| refusal.code);
     let (by_header, by_json) = (read(&by_header), read(&by_json));
     assert_eq!(by_header, by_json, "the forms differ in {field} {text:?}");
