@@ -14,6 +14,10 @@ use tests::clients::Language;
 use tests::{Expected, Task, World, now_ms};
 
 const PARTITIONS: i32 = 3;
+/// Key of every command.
+const KEY: &str = "order-4711";
+/// Where Java's producer puts that key on `tasks`, which has four partitions here.
+const JAVAS_PARTITION: i32 = 3;
 
 /// What stands on every record that is delivered, after the user's own headers.
 const DELIVERED: [&str; 6] = [
@@ -91,34 +95,49 @@ struct Submitted {
     headers: Vec<(&'static str, &'static str)>,
 }
 
-/// Runs the client against a pipeline of its own and compares.
+impl Submitted {
+    fn check(&self, seen: &Seen) {
+        assert_eq!(seen.key.as_deref(), Some(KEY.as_bytes()));
+        assert_eq!(seen.value.as_deref(), Some(&self.value[..]));
+        let own: Vec<(String, Option<Vec<u8>>)> = self
+            .headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Some(value.as_bytes().to_vec())))
+            .collect();
+        assert_eq!(seen.headers[..own.len()], own[..], "the user's own headers come first, as submitted");
+        let rest: Vec<&str> = seen.headers[own.len()..].iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(rest, DELIVERED);
+    }
+}
+
+/// Runs a client that submits and consumes against a pipeline of its own, and compares.
 async fn round_trip(language: Language, program: &str, submitted: Submitted) -> Result<()> {
     let Some(client) = language.client().await? else { return Ok(()) };
     let world = World::started(&submitted.task_id.replace('-', "_")).await?;
     let topic = world.topic("out", PARTITIONS).await?;
     taken_back(&world, &topic)?;
-    let names = world.pipeline.names();
-    let said = client
-        .run(program, &[&world.pipeline.addresses().kafka, &names.tasks(), &topic, &format!("{topic}-group")])
-        .await?;
+    let (kafka, tasks) = (world.pipeline.addresses().kafka.clone(), world.pipeline.names().tasks());
+    let said = client.run(program, &[&kafka, &tasks, &topic, &format!("{topic}-group")]).await?;
 
-    let task_ids = vec![submitted.task_id.to_owned()];
-    let records = world.check(&Expected { task_ids, topics: vec![topic] }).await?;
+    let record = delivered(&world, &submitted, topic).await?;
     let line = said.trim();
     let seen = if language == Language::Kcat { Seen::parse_kcat(line)? } else { Seen::parse(line)? };
-    assert_eq!(seen, Seen::of(&records[0]), "the client saw what stands on the topic");
-
-    assert_eq!(seen.key.as_deref(), Some(&b"order-4711"[..]));
-    assert_eq!(seen.value.as_deref(), Some(&submitted.value[..]));
-    let own: Vec<(String, Option<Vec<u8>>)> = submitted
-        .headers
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), Some(value.as_bytes().to_vec())))
-        .collect();
-    assert_eq!(seen.headers[..own.len()], own[..], "the user's own headers come first, as submitted");
-    let rest: Vec<&str> = seen.headers[own.len()..].iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(rest, DELIVERED);
+    assert_eq!(seen, Seen::of(&record), "the client saw what stands on the topic");
     Ok(())
+}
+
+/// The one delivery, which must be what was submitted, of a command that stands where Java's producer would put it.
+async fn delivered(world: &World, submitted: &Submitted, topic: String) -> Result<Record> {
+    let task_ids = vec![submitted.task_id.to_owned()];
+    let mut records = world.check(&Expected { task_ids, topics: vec![topic] }).await?;
+    let record = records.remove(0);
+    submitted.check(&Seen::of(&record));
+    let commands = world.delivered(&[&world.pipeline.names().tasks()], 1).await?;
+    assert_eq!(
+        commands[0].partition, JAVAS_PARTITION,
+        "all languages put the commands of one task on one partition"
+    );
+    Ok(record)
 }
 
 /// Puts a record on every partition and aborts: a client that does not read committed sees these first.
@@ -187,6 +206,64 @@ async fn node_schedules_as_json_and_receives() -> Result<()> {
         headers: vec![("content-type", "application/json")],
     };
     round_trip(Language::Node, "client", submitted).await
+}
+
+#[tokio::test]
+async fn java_schedules_as_avro_in_single_object_encoding() -> Result<()> {
+    let Some(client) = Language::Java.client().await? else { return Ok(()) };
+    let submitted = Submitted {
+        task_id: "java-avro-1",
+        value: "Grüße from Avro".into(),
+        headers: vec![("content-type", "text/plain")],
+    };
+    let world = World::started("java_avro").await?;
+    let topic = world.topic("out", PARTITIONS).await?;
+    let (kafka, tasks) = (world.pipeline.addresses().kafka.clone(), world.pipeline.names().tasks());
+    client.run("SubmitAvro", &[&kafka, &tasks, &topic, &task_command()?]).await?;
+    delivered(&world, &submitted, topic).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn python_schedules_as_avro_through_a_schema_registry() -> Result<()> {
+    let Some(client) = Language::Python.client().await? else { return Ok(()) };
+    let submitted = Submitted {
+        task_id: "python-avro-1",
+        value: [&b"any bytes "[..], &[0, 0xff]].concat(),
+        headers: vec![("content-type", "application/octet-stream")],
+    };
+    let mut world = World::new("python_avro").await?;
+    let registry = world.pipeline.addresses().registry()?.to_owned();
+    world.pipeline.set("ingest", "REGISTRY__URL", registry.as_str());
+    world.start_all().await?;
+    let topic = world.topic("out", PARTITIONS).await?;
+    let (kafka, tasks) = (world.pipeline.addresses().kafka.clone(), world.pipeline.names().tasks());
+    client.run("submit_avro", &[&kafka, &tasks, &topic, &task_command()?, &registry]).await?;
+    delivered(&world, &submitted, topic).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn go_learns_from_replies_what_became_of_its_commands() -> Result<()> {
+    let Some(client) = Language::Go.client().await? else { return Ok(()) };
+    let world = World::started("go_reply").await?;
+    let topic = world.topic("out", 1).await?;
+    let (kafka, names) = (world.pipeline.addresses().kafka.clone(), world.pipeline.names());
+    let said = client.run("reply", &[&kafka, &names.tasks(), &topic, &names.replies()]).await?;
+    let replies: Vec<Value> =
+        said.lines().map(|line| Ok(serde_json::from_str(line)?)).collect::<Result<_>>()?;
+    let field =
+        |n: usize, name: &str| replies[n][format!("duestream-reply-{name}")].as_str().unwrap_or_default();
+    assert_eq!(replies.len(), 2, "{said}");
+    assert_eq!((field(0, "answer"), field(0, "reason")), ("rejected", "time_out_of_range"));
+    assert_eq!((field(1, "answer"), field(1, "due-at")), ("accepted", "7226582400000"));
+    Ok(())
+}
+
+/// The schema that producers in Avro write with.
+fn task_command() -> Result<String> {
+    let file = devstack::paths::work_tree()?.join("schemas/avsc/task_command/v1.avsc");
+    Ok(file.to_str().context("a path in UTF-8")?.to_owned())
 }
 
 /// The partition that Duestream chooses for a key is the one that Java's own producer chooses.

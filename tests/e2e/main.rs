@@ -6,5 +6,7 @@ mod contract;
 mod delivery;
 mod docs;
 mod image;
+mod readme;
 mod restarts;
+mod snippets;
 mod way;

@@ -86,8 +86,7 @@ impl Language {
             Ok(client) => Ok(Some(client)),
             Err(error) => match error.downcast::<Missing>() {
                 Ok(missing) if std::env::var_os("CI").is_none_or(|value| value.is_empty()) => {
-                    // Not eprintln!, which the test runner would keep to itself.
-                    writeln!(std::io::stderr(), "SKIPPED the {} client: {missing}", self.folder())?;
+                    tell(&format!("SKIPPED the {} client: {missing}", self.folder()))?;
                     Ok(None)
                 }
                 Ok(missing) => Err(missing.into()),
@@ -109,8 +108,11 @@ impl Language {
         let fetched = paths::cache()?.join(name);
         if !self.pins().is_empty() {
             let _one_at_a_time = FETCHING[self as usize].lock().expect("no panic while fetching");
-            paths::fill_once(&fetched, |aside| self.fetch(&source, aside))
-                .with_context(|| format!("fetch what the {} client needs", self.folder()))?;
+            paths::fill_once(&fetched, |aside| {
+                tell(&format!("fetching what the {} client needs, once", self.folder()))?;
+                self.fetch(&source, aside)
+            })
+            .with_context(|| format!("fetch what the {} client needs", self.folder()))?;
         }
         let scratch = tempfile::Builder::new().prefix("duestream-client-").tempdir()?;
         let client = Client { language: self, source, fetched, scratch };
@@ -283,6 +285,11 @@ fn go(source: &Path, fetched: &Path) -> Command {
         .env("GOWORK", "off")
         .env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false");
     command
+}
+
+/// A line for the person who runs the tests. Not `eprintln!`, which the test runner would keep to itself.
+fn tell(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stderr(), "==> {line}")?)
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -4,7 +4,7 @@ set -eu
 KAFKA_BOOTSTRAP=$1 tasks=$2 callbacks=$3
 
 # begin snippet submit
-printf '%s' 'Grüße from kcat' | kcat -b "$KAFKA_BOOTSTRAP" -P -t "$tasks" -k order-4711 \
+printf '%s' 'Grüße from kcat' | kcat -b "$KAFKA_BOOTSTRAP" -P -t "$tasks" -k order-4711 -X partitioner=murmur2_random \
   -H duestream-topic="$callbacks" -H duestream-delay=1s -H duestream-task-id=kcat-1 \
   -H content-type=text/plain
 # end snippet

@@ -31,7 +31,10 @@ async function consume () {
     clientId: 'shop', groupId: group, bootstrapBrokers, isolationLevel: FetchIsolationLevels.READ_COMMITTED
   })
   const stream = await consumer.consume({
-    topics: [callbacks], mode: MessagesStreamModes.COMMITTED, fallbackMode: MessagesStreamModes.EARLIEST, autocommit: false
+    topics: [callbacks],
+    mode: MessagesStreamModes.COMMITTED,
+    fallbackMode: MessagesStreamModes.EARLIEST,
+    autocommit: false
   })
   for await (const message of stream) {
     show(message) // your work

@@ -1,4 +1,7 @@
-"""A task submitted as Avro through a schema registry. Arguments: BOOTSTRAP TASKS CALLBACKS TASK_COMMAND.avsc REGISTRY"""
+"""A task submitted as Avro through a schema registry.
+
+Arguments: BOOTSTRAP TASKS CALLBACKS TASK_COMMAND.avsc REGISTRY
+"""
 
 import sys
 import time
