@@ -192,7 +192,7 @@ async fn python_schedules_as_json_and_receives() -> Result<()> {
 async fn go_schedules_bytes_with_repeated_headers_and_receives() -> Result<()> {
     let submitted = Submitted {
         task_id: "go-1",
-        value: [&"Grüße from Go ".as_bytes()[..], &[0, 0xff]].concat(),
+        value: ["Grüße from Go ".as_bytes(), &[0, 0xff]].concat(),
         headers: vec![("step", "1"), ("step", "2")],
     };
     round_trip(Language::Go, "client", submitted).await
