@@ -5,13 +5,13 @@
 
 use crate::deps::Deps;
 use crate::metrics::REPLIES;
-use crate::tasks::{answer, rejection};
+use crate::tasks::rejection;
 use crate::turn::{Stop, Turn};
+use runtime::answering::reply_record;
 use runtime::kafka::OutRecord;
 use runtime::store::change::Owed;
 use runtime::store::tasks::NearRow;
 use runtime::store::{intents, source, tasks};
-use schemas::delivery::Origin;
 use schemas::ids::{RowId, SourceId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,10 +68,8 @@ impl Deps {
         let mut records = Vec::with_capacity(owed.len());
         for owed in &owed {
             let (Some(reply), Some(topic)) = (&owed.reply, topics.get(&owed.command.source())) else { continue };
-            let (partition, offset) = (owed.command.partition(), owed.command.offset());
-            let origin = Origin { topic, partition, offset, timestamp_at: owed.received_at };
             REPLIES.with(&[topic, reply.answer.as_str()]).increment(1);
-            records.push(answer::reply_record(origin, owed, reply, &self.names));
+            records.extend(reply_record(owed, topic, &self.names));
         }
         rejection::send(self, records, turn).await?;
         turn.store(|| async {

@@ -3,7 +3,7 @@
 use protocol::slot::{DueItem, JournalItem, Lane};
 use schemas::ids::{RowGen, Slot};
 use schemas::journal::JournalRecord;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A transactional id. `owner` is nothing, but where ids belong to processes (a mistake).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,6 +102,10 @@ pub struct Command {
 pub struct Kafka {
     pub tasks: Vec<Vec<(i64, Command)>>,
     pub due: Vec<Vec<(i64, DueItem)>>,
+    /// Offsets of `due` that were copied to `rejected`, by slot.
+    pub rejected: Vec<BTreeSet<i64>>,
+    /// Where the last cold start of each slot began to read `due`.
+    pub cold_from: Vec<i64>,
     pub journal: Vec<Vec<(i64, JournalSpot)>>,
     pub txns: Vec<Txn>,
     coordinators: BTreeMap<TxnId, Coordinator>,
@@ -116,6 +120,8 @@ impl Kafka {
         Kafka {
             tasks: vec![Vec::new(); partitions as usize],
             due: vec![Vec::new(); usize::from(slots)],
+            rejected: vec![BTreeSet::new(); usize::from(slots)],
+            cold_from: vec![0; usize::from(slots)],
             journal: vec![Vec::new(); usize::from(slots)],
             ..Kafka::default()
         }

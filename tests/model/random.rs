@@ -46,7 +46,7 @@ pub fn report(seed: u64, run: u64, outcome: &crate::model::Outcome) -> String {
 }
 
 /// What must come to pass in so many steps: otherwise the model has lost its teeth.
-const WANTED: [&str; 33] = [
+const WANTED: [&str; 34] = [
     "aborted",
     "alarm: settled_cap",
     "buried",
@@ -63,6 +63,7 @@ const WANTED: [&str; 33] = [
     "emitted again: cold",
     "emitted again: handed back",
     "emitted again: stalled",
+    "garbage kept",
     "out of memory",
     "released",
     "scanner fenced",
