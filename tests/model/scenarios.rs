@@ -1,7 +1,7 @@
 //! The faults of PROTOCOL §9 marked M, as named cases. The numbers are those of §9.
 
 use crate::dice::Dice;
-use crate::kafka::Command;
+use crate::kafka::{Command, Op, Wanted};
 use crate::model::{Actor, Model, Program, Role};
 use crate::programs::Did;
 use crate::programs::dispatcher::Dispatcher;
@@ -49,7 +49,7 @@ impl Case {
         let task = w.submitted;
         w.submitted += 1;
         let due_at = w.now + due_in;
-        let id = w.submit(Command { task, content: 0, topic, due_at, expires_at: None });
+        let id = w.schedule(task, Wanted::at(due_at, topic));
         self.m.tasks.push(id);
         id
     }
@@ -147,7 +147,7 @@ impl Case {
     }
 
     pub fn state(&self, id: RowId) -> TaskState {
-        self.m.w.db.task[&id].state
+        self.m.w.db.task[&id].state()
     }
 }
 
@@ -376,8 +376,8 @@ fn case_8_a_scanner_killed_between_its_cursor_and_its_confirm_with_a_cancel_in_b
             case.go_on(Role::Scanner(SLOT), 0);
             case.step_until(Role::Scanner(SLOT), 0, moment);
             case.kill(Role::Scanner(SLOT), 0);
-            case.m.want_change(first);
-            case.m.want_change(second);
+            case.m.want_change(first, Op::Cancel);
+            case.m.want_change(second, Op::Cancel);
             case.pass(200);
             case.m.spawn(Role::Scanner(SLOT));
             while !case.m.w.network.is_empty() {
@@ -440,7 +440,7 @@ fn case_11_a_withdraw_races_the_due_time_a_doubled_emission_and_a_take_over() {
             let id = case.submit(20, 0);
             for step in 0..60 {
                 if step == steps {
-                    case.m.want_change(id);
+                    case.m.want_change(id, Op::Cancel);
                 }
                 if step == 25 && moves {
                     second_owner(&mut case);
@@ -474,7 +474,7 @@ fn case_12_a_withdraw_overtakes_its_own_deliver_record() {
     }
     assert_eq!(case.m.w.network.len(), 1, "{}", case.story());
     case.kill(Role::Tasks(0), 0);
-    case.m.want_change(id);
+    case.m.want_change(id, Op::Cancel);
     case.go_on(OWNER, 0);
     case.pass(300);
     case.m.w.arrive(0);
@@ -536,7 +536,8 @@ fn case_24_duplicates_within_a_batch_and_across_batches() {
     case.submit(200, 0);
     let command = case.m.w.kafka.tasks[0].last().map(|(_, command)| *command).expect("just submitted");
     case.m.w.submit(command);
-    case.m.w.submit(Command { content: 1, ..command });
+    let Op::Schedule(wanted) = command.op else { panic!("{command:?}") };
+    case.m.w.submit(Command { op: Op::Schedule(Wanted { content: 1, ..wanted }), ..command });
     case.pass(1_000);
     case.m.w.submit(command);
     let case = case.finish();

@@ -10,7 +10,7 @@ use protocol::slot::{
     Now, Outgoing, ScriptFault, SendOutcome, Slot as Machine, Step, StrayEnd, Target, TxnEnd,
 };
 use protocol::slot_store::{Entry, TakenOver, Topic};
-use schemas::due::{DueKind, DueRecord};
+use schemas::due::{Completion, DueKind, DueRecord};
 use schemas::ids::Slot;
 use schemas::journal::{EntryKind, JournalEntry, JournalRecord};
 
@@ -599,7 +599,12 @@ impl Dispatcher {
             return Err(Fault { kind: *kind, text: format!("topic {}", topic(number)) });
         }
         let (due_at, said_at) = (out.record.due_at, out.at);
-        let sent = Sent { row_gen: out.record.row_gen(), dead, due_at, at: w.now, said_at };
+        let (attempt, on_ack) = match &out.record.kind {
+            DueKind::Deliver(deliver) => (deliver.attempt, deliver.completion == Completion::OnAck),
+            DueKind::Withdraw => (0, false),
+        };
+        let row_gen = out.record.row_gen();
+        let sent = Sent { row_gen, attempt, on_ack, dead, due_at, at: w.now, said_at };
         let producer = self.ready(w, lane).ok_or_else(fatal)?;
         match w.mishap("record") {
             Mishap::Refused => return Err(transient()),
