@@ -24,14 +24,18 @@ pub fn path(name: &str) -> Result<PathBuf> {
     let built = changed(&file).with_context(|| {
         format!("{} is not built; run ./dev test, or cargo build --release", file.display())
     })?;
-    // Cargo writes beside each binary what it was built from. (A distributed binary has no such list.)
-    let Ok(list) = std::fs::read_to_string(file.with_extension("d")) else { return Ok(file) };
-    for source in sources(&list) {
+    for source in built_from(name)? {
         if changed(&source).is_ok_and(|at| at > built) {
             bail!("{name} is older than {}; build it again: cargo build --release", source.display());
         }
     }
     Ok(file)
+}
+
+/// The files of ours that a binary was built from, which Cargo writes beside it. A distributed binary has no such list.
+pub fn built_from(name: &str) -> Result<Vec<PathBuf>> {
+    let list = std::fs::read_to_string(folder()?.join(name).with_extension("d"));
+    Ok(list.map(|list| sources(&list)).unwrap_or_default())
 }
 
 /// The files after the colon of a makefile's rule; spaces within a name are escaped with a backslash.

@@ -160,9 +160,7 @@ fn properties(index: usize, ports: &[(u16, u16)], dir: &Path) -> String {
             .expect("a String takes all");
     }
     let (client, controller) = ports[index];
-    let replicas = ports.len();
-    let min_insync = if replicas == 1 { 1 } else { 2 };
-    format!(
+    let mut text = format!(
         "process.roles=broker,controller\n\
          node.id={id}\n\
          controller.quorum.voters={voters}\n\
@@ -170,25 +168,40 @@ fn properties(index: usize, ports: &[(u16, u16)], dir: &Path) -> String {
          advertised.listeners=PLAINTEXT://127.0.0.1:{client}\n\
          controller.listener.names=CONTROLLER\n\
          log.dirs={data}\n\
-         auto.create.topics.enable=false\n\
-         default.replication.factor={replicas}\n\
-         min.insync.replicas={min_insync}\n\
-         offsets.topic.replication.factor={replicas}\n\
-         offsets.topic.num.partitions=8\n\
-         transaction.state.log.replication.factor={replicas}\n\
-         transaction.state.log.min.isr={min_insync}\n\
-         transaction.state.log.num.partitions=8\n\
-         share.coordinator.state.topic.replication.factor={replicas}\n\
-         share.coordinator.state.topic.min.isr={min_insync}\n\
-         # Tests join groups all the time and shorten sessions; production keeps Kafka's defaults.\n\
-         group.initial.rebalance.delay.ms=0\n\
+         # Tests shorten sessions; production keeps Kafka's default.\n\
          group.min.session.timeout.ms=1000\n\
          # Private and short-lived: small indexes keep hundreds of test topics cheap.\n\
          log.index.size.max.bytes=1048576\n\
          log.cleaner.dedupe.buffer.size=8388608\n",
         id = index + 1,
         data = dir.join("data").display(),
-    )
+    );
+    for (key, value) in settings(ports.len()) {
+        writeln!(text, "{key}={value}").expect("a String takes all");
+    }
+    text
+}
+
+/// Settings of a small cluster of `replicas` brokers beyond addresses and folders. docker-compose.yml has the same (a
+/// test compares them).
+pub fn settings(replicas: usize) -> Vec<(&'static str, String)> {
+    let min_insync = if replicas == 1 { 1 } else { 2 };
+    let number = |number: usize| number.to_string();
+    vec![
+        // A misspelt topic is an error, not a topic.
+        ("auto.create.topics.enable", "false".to_owned()),
+        ("default.replication.factor", number(replicas)),
+        ("min.insync.replicas", number(min_insync)),
+        ("offsets.topic.replication.factor", number(replicas)),
+        ("offsets.topic.num.partitions", number(8)),
+        ("transaction.state.log.replication.factor", number(replicas)),
+        ("transaction.state.log.min.isr", number(min_insync)),
+        ("transaction.state.log.num.partitions", number(8)),
+        ("share.coordinator.state.topic.replication.factor", number(replicas)),
+        ("share.coordinator.state.topic.min.isr", number(min_insync)),
+        // The first program of a group does not wait three seconds for others.
+        ("group.initial.rebalance.delay.ms", number(0)),
+    ]
 }
 
 /// Kafka's cluster ids are 16 bytes in URL-safe base64 (22 characters).

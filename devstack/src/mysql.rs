@@ -4,6 +4,7 @@ use crate::process::{Lifetime, Process};
 use crate::{paths, ports, wait};
 use anyhow::{Context, Result, bail};
 use sqlx::Connection;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,16 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 
 /// User and password of the private server; it listens on loopback only.
 const USER: &str = "duestream";
+
+/// Settings of the server beyond addresses and folders. docker-compose.yml has the same (a test compares them).
+pub const SETTINGS: [(&str, &str); 6] = [
+    ("max_connections", "400"),
+    ("max_allowed_packet", "64M"),
+    ("innodb_buffer_pool_size", "256M"),
+    ("innodb_flush_log_at_trx_commit", "1"),
+    ("innodb_lock_wait_timeout", "5"),
+    ("performance_schema", "OFF"),
+];
 
 /// A server on a private folder and port.
 #[derive(Debug)]
@@ -135,7 +146,7 @@ fn initialise(server: &Path, dir: &Path) -> Result<()> {
 
 fn config(dir: &Path, port: u16) -> String {
     // The socket is named relative to the data folder: a full path may exceed the 107 bytes that a socket may have.
-    format!(
+    let mut text = format!(
         "[mysqld]\n\
          datadir={dir}/data\n\
          socket=mysql.sock\n\
@@ -145,15 +156,13 @@ fn config(dir: &Path, port: u16) -> String {
          init-file={dir}/users.sql\n\
          skip-name-resolve\n\
          skip-log-bin\n\
-         max_connections=400\n\
-         max_allowed_packet=64M\n\
-         innodb_buffer_pool_size=256M\n\
-         innodb_log_file_size=128M\n\
-         innodb_flush_log_at_trx_commit=1\n\
-         innodb_lock_wait_timeout=5\n\
-         performance_schema=OFF\n",
+         innodb_log_file_size=128M\n",
         dir = dir.display()
-    )
+    );
+    for (key, value) in SETTINGS {
+        writeln!(text, "{key}={value}").expect("a String takes all");
+    }
+    text
 }
 
 fn users() -> String {

@@ -105,12 +105,9 @@ impl Pipeline {
         self.settings.entry(program).or_default().insert(key.to_owned(), value.into());
     }
 
-    /// Spawns one more program, without waiting for it.
-    pub fn spawn(&mut self, program: &'static str) -> Result<Program> {
-        let count = self.started.entry(program).or_default();
-        *count += 1;
-        let label = if *count == 1 { program.to_owned() } else { format!("{program}-{count}") };
-        let mut env = self.settings.get(program).cloned().unwrap_or_default();
+    /// What a program must be told of this pipeline, besides the port of its probes: keys such as `KAFKA__BOOTSTRAP`.
+    pub fn program_env(&self, program: &str) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
         let mut set = |key: &str, value: &str| env.insert(key.to_owned(), value.to_owned());
         set("KAFKA__BOOTSTRAP", &self.addresses.kafka);
         set("TOPICS__PREFIX", &self.prefix);
@@ -121,6 +118,16 @@ impl Pipeline {
         } else {
             set("MYSQL__URL", &self.mysql_url);
         }
+        env
+    }
+
+    /// Spawns one more program, without waiting for it.
+    pub fn spawn(&mut self, program: &'static str) -> Result<Program> {
+        let count = self.started.entry(program).or_default();
+        *count += 1;
+        let label = if *count == 1 { program.to_owned() } else { format!("{program}-{count}") };
+        let mut env = self.settings.get(program).cloned().unwrap_or_default();
+        env.extend(self.program_env(program));
         Program::spawn(program, &label, &env, &self.dir, self.lifetime)
     }
 

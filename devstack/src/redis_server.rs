@@ -3,12 +3,21 @@
 use crate::process::{Lifetime, Process};
 use crate::{paths, ports, wait};
 use anyhow::{Context, Result};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Settings of the server beyond addresses and folders. docker-compose.yml has the same (a test compares them).
+pub const SETTINGS: [(&str, &str); 4] = [
+    ("save", "\"\""),
+    ("appendonly", "yes"),
+    ("appendfsync", "everysec"),
+    ("maxmemory-policy", "noeviction"),
+];
 
 /// A server on a private folder and port.
 #[derive(Debug)]
@@ -28,14 +37,11 @@ impl Redis {
         fs::create_dir_all(&dir)?;
         let server = find(&dir)?;
         let port = ports::free_port()?;
-        fs::write(
-            dir.join("redis.conf"),
-            format!(
-                "bind 127.0.0.1\nport {port}\ndir {}\nsave \"\"\nappendonly yes\nappendfsync everysec\n\
-                 maxmemory-policy noeviction\ndaemonize no\n",
-                dir.display()
-            ),
-        )?;
+        let mut text = format!("bind 127.0.0.1\nport {port}\ndir {}\ndaemonize no\n", dir.display());
+        for (key, value) in SETTINGS {
+            writeln!(text, "{key} {value}")?;
+        }
+        fs::write(dir.join("redis.conf"), text)?;
         let mut redis = Redis { dir, server, port, process: None, lifetime };
         redis.start_again()?;
         Ok(redis)

@@ -1,5 +1,6 @@
 //! What is known of callback topics, shared by all slots of this process. A known topic is answered from memory and asked
-//! for again in the background; *unknown* only ever comes fresh from the brokers.
+//! for again in the background. Nothing is buried for it: before that the brokers are asked anew, and a moment later than
+//! before, because one broker may hear of a change after another.
 
 use protocol::slot::{Facts, Lookup};
 use protocol::slot_store::Topic;
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// An answer other than *known* is asked again after so long.
 const DOUBT_AGE: Duration = Duration::from_secs(1);
+/// Answers this far apart are two answers.
+const SETTLE: Duration = Duration::from_millis(100);
 /// Topics remembered; beyond, all are forgotten and asked again.
 const MOST_TOPICS: usize = 20_000;
 
@@ -17,6 +20,8 @@ struct Known {
     lookup: Lookup,
     at: Instant,
     asking: bool,
+    /// The second answer.
+    confirmed: bool,
 }
 
 /// Cheap to clone.
@@ -32,17 +37,39 @@ impl Catalogue {
         Catalogue { admin, refresh, topics: Arc::default() }
     }
 
-    /// What is known of each.
-    pub(crate) async fn look_up(&self, topics: Vec<Topic>) -> Vec<(Topic, Lookup)> {
+    /// What is known of each. `fresh`: something is to be buried for the answer.
+    pub(crate) async fn look_up(&self, topics: Vec<Topic>, fresh: bool) -> Vec<(Topic, Lookup)> {
+        if fresh {
+            self.let_settle(&topics).await;
+        }
         let mut facts = Vec::with_capacity(topics.len());
         for topic in topics {
-            let lookup = match self.remembered(&topic) {
+            let remembered = if fresh { self.confirmed(&topic) } else { self.remembered(&topic) };
+            let lookup = match remembered {
                 Some(lookup) => lookup,
-                None => self.ask(&topic).await,
+                None => self.ask(&topic, fresh).await,
             };
             facts.push((topic, lookup));
         }
         facts
+    }
+
+    /// What was just heard is heard again a moment later.
+    async fn let_settle(&self, topics: &[Topic]) {
+        let rest = {
+            let known = self.locked();
+            let ages = topics.iter().filter_map(|topic| known.get(topic)).filter(|known| !known.confirmed);
+            ages.map(|known| SETTLE.saturating_sub(known.at.elapsed())).max().unwrap_or_default()
+        };
+        if !rest.is_zero() {
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    fn confirmed(&self, topic: &Topic) -> Option<Lookup> {
+        let topics = self.locked();
+        let known = topics.get(topic)?;
+        (known.confirmed && known.at.elapsed() < DOUBT_AGE).then(|| known.lookup.clone())
     }
 
     /// A producer did not know the topic: ask before it is used again.
@@ -61,15 +88,19 @@ impl Catalogue {
         if !matches!(known.lookup, Lookup::Known(_)) {
             return (age < DOUBT_AGE).then(|| known.lookup.clone());
         }
+        if age >= 2 * self.refresh {
+            // Nobody has asked for it in a long time: keys must follow a number of partitions that holds.
+            return None;
+        }
         if age >= self.refresh && !known.asking {
             known.asking = true;
             let (catalogue, topic) = (self.clone(), Topic::clone(topic));
-            tokio::spawn(async move { catalogue.ask(&topic).await });
+            tokio::spawn(async move { catalogue.ask(&topic, false).await });
         }
         Some(known.lookup.clone())
     }
 
-    async fn ask(&self, topic: &Topic) -> Lookup {
+    async fn ask(&self, topic: &Topic, confirmed: bool) -> Lookup {
         let lookup = match self.facts(topic).await {
             Ok(lookup) => lookup,
             Err(fault) => match fault.disposition() {
@@ -85,8 +116,8 @@ impl Catalogue {
         if topics.len() >= MOST_TOPICS {
             topics.clear();
         }
-        topics
-            .insert(Topic::clone(topic), Known { lookup: lookup.clone(), at: Instant::now(), asking: false });
+        let known = Known { lookup: lookup.clone(), at: Instant::now(), asking: false, confirmed };
+        topics.insert(Topic::clone(topic), known);
         lookup
     }
 

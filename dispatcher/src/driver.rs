@@ -8,9 +8,10 @@ use crate::journal::Journal;
 use crate::lanes::Lanes;
 use crate::records::Addresses;
 use crate::redis::Timer;
+use crate::strays::{Keeper, Strays};
 use crate::tell::Teller;
 use crate::world::World;
-use protocol::slot::{Action, DueItem, Input, Now, Slot as Machine, Step};
+use protocol::slot::{Action, DueItem, Input, Now, Slot as Machine, Step, Stray};
 use runtime::clock;
 use runtime::kafka::{PartitionStream, Record};
 use runtime::probes::Gate;
@@ -37,6 +38,7 @@ pub(crate) struct Driver {
     catalogue: Catalogue,
     timer: Timer,
     lanes: Lanes,
+    strays: Strays,
     journal: Journal,
     to: Addresses,
     teller: Teller,
@@ -60,7 +62,7 @@ impl Driver {
     pub(crate) fn new(
         cfg: &Config,
         world: Arc<World>,
-        catalogue: Catalogue,
+        (catalogue, keeper): (Catalogue, Keeper),
         stream: PartitionStream,
         slot: Slot,
         stop: CancellationToken,
@@ -74,6 +76,7 @@ impl Driver {
             catalogue,
             timer: Timer::new(cfg.redis.clone(), slot),
             lanes: Lanes::new(cfg, &world, slot),
+            strays: Strays::new(keeper),
             journal: Journal::new(&world, slot)?,
             to: Addresses::of(&world.names, slot),
             teller: Teller::new(slot),
@@ -158,6 +161,9 @@ impl Driver {
         {
             self.machine.handle(self.now(), Input::Reports(outcome));
         }
+        if let Some(ends) = self.strays.ended() {
+            self.machine.handle(self.now(), Input::Strays(ends));
+        }
     }
 
     fn fetched(&mut self, mut items: Vec<DueItem>) -> Vec<DueItem> {
@@ -200,6 +206,7 @@ impl Driver {
         };
         match action {
             Action::InitLanes => {
+                self.strays.forget();
                 let (stream, stop) = (&self.stream, &self.stop);
                 match self.lanes.init(&|| stop.is_cancelled() || !stream.is_assigned()) {
                     Ok(()) => Input::LanesReady { token: OwnerToken(rand::random()) },
@@ -219,7 +226,15 @@ impl Driver {
             },
             // The stream is not read while the machine wants nothing: its own buffer bounds what is fetched ahead.
             Action::PauseDue | Action::ResumeDue => Input::Done,
-            Action::LookUp { topics } => Input::Facts(self.catalogue.look_up(topics).await),
+            Action::LookUp { topics, fresh } => {
+                let facts = self.catalogue.look_up(topics, fresh).await;
+                self.lanes.learn(&facts);
+                Input::Facts(facts)
+            }
+            Action::KeepStrays(strays) => {
+                self.strays.keep(&self.to, &strays);
+                Input::Done
+            }
             Action::Send { lane, begin, records, journal, wait } => {
                 let reply = self.lanes.send(&self.to, lane, begin, &records, &journal, wait);
                 self.doubt_topics(&records, &reply);
@@ -243,6 +258,12 @@ impl Driver {
 }
 
 fn item(record: Record) -> DueItem {
-    let value = record.value.unwrap_or_default();
-    DueItem::read(record.offset, value.into())
+    DueItem::of(Stray {
+        offset: record.offset,
+        at: record.at,
+        key: record.key.map(Into::into),
+        value: record.value.map(Into::into),
+        headers: record.headers,
+        problem: String::new(),
+    })
 }

@@ -3,6 +3,7 @@
 use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::driver::Driver;
+use crate::strays::Keeper;
 use crate::world::{World, slot_of};
 use anyhow::{Context as _, bail};
 use runtime::kafka::{Disposition, Member, MemberEvent, MemberSettings, PartitionStream};
@@ -22,7 +23,8 @@ pub(crate) fn join(cfg: Arc<Config>, world: Arc<World>, life: &Lifecycle) -> any
     let member = Member::join(&world.cluster, &settings)?;
     let gate = life.readiness().gate("group", "waiting for slots");
     let catalogue = Catalogue::new(world.admin.clone(), *cfg.delivery.topic_refresh);
-    let group = Group { cfg, world, catalogue, life: life.clone() };
+    let keeper = Keeper::new(world.cluster.clone());
+    let group = Group { cfg, world, catalogue, keeper, life: life.clone() };
     life.spawn("group", group.run(member, gate));
     Ok(())
 }
@@ -31,6 +33,7 @@ struct Group {
     cfg: Arc<Config>,
     world: Arc<World>,
     catalogue: Catalogue,
+    keeper: Keeper,
     life: Lifecycle,
 }
 
@@ -77,7 +80,7 @@ impl Group {
         let driver = Driver::new(
             &self.cfg,
             Arc::clone(&self.world),
-            self.catalogue.clone(),
+            (self.catalogue.clone(), self.keeper.clone()),
             stream,
             slot,
             self.life.token(),

@@ -3,7 +3,8 @@
 use crate::config::Config;
 use crate::records::Addresses;
 use crate::world::World;
-use protocol::slot::{Fault, FaultKind, Input, Lane, Outgoing, SendOutcome, Target, TxnEnd};
+use protocol::slot::{Fault, FaultKind, Input, Lane, Lookup, Outgoing, SendOutcome, Target, TxnEnd};
+use protocol::slot_store::Topic;
 use runtime::kafka::{
     Cluster, Disposition, KafkaFault, LaneSettings, Outcome, Refusal, Report, SendFault, TxnProducer,
 };
@@ -15,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// How long one call of commit or abort may block; after a retriable time-out it is called again.
 const CALL: Duration = Duration::from_secs(2);
+/// A lane learns of partitions that were added to a topic.
+const LEARN: Duration = Duration::from_secs(1);
+/// Topics whose number of partitions is remembered; beyond, all are forgotten, which costs at most one aborted transaction.
+const MOST_TOPICS: usize = 20_000;
 /// `init_transactions` of one lane; the next take-over tries again.
 const INIT: Duration = Duration::from_secs(15);
 
@@ -31,6 +36,8 @@ pub(crate) struct Lanes {
     pair: Option<Pair>,
     /// Callback records of the quarantine lane whose reports have not been handed in.
     waiting: Option<Range<usize>>,
+    /// Partitions of topics that the producers may have seen.
+    partitions: HashMap<Topic, i32>,
 }
 
 impl Lanes {
@@ -41,13 +48,15 @@ impl Lanes {
             ..LaneSettings::default()
         };
         let ids = [world.names.main_lane(slot), world.names.quarantine_lane(slot)];
-        Lanes { cluster: world.cluster.clone(), ids, settings, pair: None, waiting: None }
+        let cluster = world.cluster.clone();
+        Lanes { cluster, ids, settings, pair: None, waiting: None, partitions: HashMap::new() }
     }
 
     /// New producers for both ids. What the old ones had begun is decided afterwards and they are fenced.
     pub(crate) fn init(&mut self, cancelled: &dyn Fn() -> bool) -> Result<(), KafkaFault> {
         self.pair = None;
         self.waiting = None;
+        self.partitions.clear();
         let [main, quarantine] = &self.ids;
         let main = TxnProducer::exactly_once(&self.cluster, main, self.settings)?;
         let quarantine = TxnProducer::exactly_once(&self.cluster, quarantine, self.settings)?;
@@ -56,6 +65,26 @@ impl Lanes {
         }
         self.pair = Some(Pair { main, quarantine });
         Ok(())
+    }
+
+    /// Takes note of what is known of topics. A producer that has seen a topic with fewer partitions is told of the new ones
+    /// before a record is sent there, which it would refuse.
+    pub(crate) fn learn(&mut self, facts: &[(Topic, Lookup)]) {
+        for (topic, lookup) in facts {
+            let Lookup::Known(facts) = lookup else { continue };
+            if self.partitions.len() >= MOST_TOPICS {
+                self.partitions.clear();
+            }
+            let before = self.partitions.insert(Topic::clone(topic), facts.partitions);
+            if before.is_none_or(|before| before >= facts.partitions) {
+                continue;
+            }
+            for producer in self.pair.iter().flat_map(|pair| [&pair.main, &pair.quarantine]) {
+                if let Err(fault) = producer.learn(topic, LEARN) {
+                    tracing::debug!(kafka.topic = &**topic, "new partitions are not known yet: {fault}");
+                }
+            }
+        }
     }
 
     fn lane(&mut self, lane: Lane) -> Option<&mut TxnProducer> {

@@ -5,7 +5,8 @@
 //! group `dispatcher` ─▶ group.rs ─▶ one OS thread per slot: driver.rs ⇄ protocol::slot (all decisions)
 //!                                        │
 //!              Redis scripts ◀── redis.rs ┼ lanes.rs ──▶ callback topics, dead, journal (transactions)
-//!                                        └ journal.rs ──▶ reads journal[s] at a take-over
+//!                                        ├ journal.rs ──▶ reads journal[s] at a take-over
+//!                                        └ strays.rs ──▶ rejected (what is no due record)
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -19,6 +20,7 @@ mod journal;
 mod lanes;
 mod records;
 mod redis;
+mod strays;
 mod tell;
 mod world;
 

@@ -76,6 +76,12 @@ pub const INTAKE: CounterDef = CounterDef {
     labels: &["verdict"],
     help: "Due records taken in: stored, settled, flying, waiting (all duplicates), held, stale, unusable.",
 };
+/// Copies to `rejected`.
+pub const STRAYS: CounterDef = CounterDef {
+    name: "duestream_due_strays_total",
+    labels: &["outcome"],
+    help: "Records of due that no program of Duestream wrote: done (copied to rejected, or refused there with an alarm), again (to be tried again). Alert: any.",
+};
 /// Given back.
 pub const RELEASED: CounterDef = CounterDef {
     name: "duestream_released_total",
@@ -155,6 +161,7 @@ pub const ALL: &[MetricDef] = &[
     MetricDef::Counter(COLD),
     MetricDef::Histogram(TAKE_OVER),
     MetricDef::Counter(INTAKE),
+    MetricDef::Counter(STRAYS),
     MetricDef::Counter(RELEASED),
     MetricDef::Gauge(BACKLOG),
     MetricDef::Gauge(BACKLOG_BYTES),

@@ -1,8 +1,10 @@
 //! Builds what is produced: callback records, dead letters, journal records.
 
-use protocol::slot::{Outgoing, Target};
-use runtime::kafka::OutRecord;
-use schemas::delivery::{AddedHeader, DeadReason, dead_headers, delivered_headers};
+use bytes::Bytes;
+use protocol::slot::{Outgoing, Stray, Target};
+use runtime::kafka::{MAX_LARGE_MESSAGE_BYTES, OutRecord};
+use schemas::command::{ReasonCode, Refusal};
+use schemas::delivery::{AddedHeader, DeadReason, Origin, dead_headers, delivered_headers, rejected_headers};
 use schemas::due::{Deliver, DueKind, DueRecord};
 use schemas::ids::Slot;
 use schemas::journal::JournalRecord;
@@ -10,16 +12,29 @@ use schemas::record::Header;
 use schemas::topics::Names;
 use std::sync::Arc;
 
+/// Kept of a value that is too large for `rejected` too (it came compressed).
+const CUT_BYTES: usize = 256 * 1024;
+/// Left for the headers that say why.
+const REASON_BYTES: usize = 4 * 1024;
+
 /// Topics of one slot, by name.
 pub(crate) struct Addresses {
     pub(crate) journal: Arc<str>,
     pub(crate) dead: Arc<str>,
+    pub(crate) due: Arc<str>,
+    pub(crate) rejected: Arc<str>,
     pub(crate) partition: i32,
 }
 
 impl Addresses {
     pub(crate) fn of(names: &Names, slot: Slot) -> Addresses {
-        Addresses { journal: names.journal().into(), dead: names.dead().into(), partition: i32::from(slot.0) }
+        Addresses {
+            journal: names.journal().into(),
+            dead: names.dead().into(),
+            due: names.due().into(),
+            rejected: names.rejected().into(),
+            partition: i32::from(slot.0),
+        }
     }
 
     /// A record of the slot's journal.
@@ -49,23 +64,52 @@ impl Addresses {
             partition: None,
             key: Some(deliver.task_id.clone().into_bytes().into()),
             value: deliver.value.clone().map(Into::into),
-            headers: headers(deliver, added),
+            headers: headers(&deliver.headers, added),
+            at: Some(at),
         }
+    }
+
+    /// The copy of a record of `due` that is none. What `rejected` would not take is cut, and says so.
+    pub(crate) fn rejected(&self, stray: &Stray) -> OutRecord {
+        let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
+        let (topic, partition, offset) = (&*self.due, self.partition, stray.offset);
+        let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
+        let mut record = OutRecord {
+            topic: Arc::clone(&self.rejected),
+            partition: None,
+            key: stray.key.clone().map(Into::into),
+            value: stray.value.clone().map(Into::into),
+            headers: headers(&stray.headers, rejected_headers(&refusal, &origin)),
+            at: None,
+        };
+        if record.weight_bytes() + REASON_BYTES <= MAX_LARGE_MESSAGE_BYTES.unsigned_abs() as usize {
+            return record;
+        }
+        let whole = record.value.as_ref().map_or(0, Bytes::len);
+        let cut = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.slice(..bytes.len().min(CUT_BYTES)));
+        (record.key, record.value) = (cut(record.key), cut(record.value));
+        let mut own = 0;
+        record.headers.retain(|header| {
+            own += header.name.len() + header.value.as_ref().map_or(0, Vec::len);
+            own <= CUT_BYTES || header.name.starts_with("duestream-rejected-")
+        });
+        record.header("duestream-rejected-value-bytes", whole.to_string())
     }
 }
 
-/// Value, key, user headers and partition exactly as submitted, and ours behind them.
+/// Value, key, user headers and partition exactly as submitted, and ours behind them. Its timestamp is its `delivered-at`.
 fn callback(record: &DueRecord, deliver: &Deliver, partition: i32, at: i64) -> OutRecord {
     OutRecord {
         topic: record.callback_topic.as_str().into(),
         partition: Some(partition),
         key: deliver.key.clone().map(Into::into),
         value: deliver.value.clone().map(Into::into),
-        headers: headers(deliver, delivered_headers(record, deliver, at)),
+        headers: headers(&deliver.headers, delivered_headers(record, deliver, at)),
+        at: Some(at),
     }
 }
 
-fn headers(deliver: &Deliver, added: Vec<AddedHeader>) -> Vec<Header> {
+fn headers(own: &[Header], added: Vec<AddedHeader>) -> Vec<Header> {
     let added = added.into_iter().map(|header| Header { name: header.name.to_owned(), value: header.value });
-    deliver.headers.iter().cloned().chain(added).collect()
+    own.iter().cloned().chain(added).collect()
 }

@@ -2,8 +2,8 @@
 
 use crate::metrics::{
     ABORTS, ALARMS, BACKLOG, BACKLOG_BYTES, BATCH, BURIALS, COLD, CREDIT, DELIVERIES, HALTED, INTAKE,
-    LATENESS, OUT_OF_MEMORY, PAUSES, QUARANTINED, RELEASED, SETTLED_BYTES, SLOT_STATE, TAKE_OVER, TAKE_OVERS,
-    TRANSACTION,
+    LATENESS, OUT_OF_MEMORY, PAUSES, QUARANTINED, RELEASED, SETTLED_BYTES, SLOT_STATE, STRAYS, TAKE_OVER,
+    TAKE_OVERS, TRANSACTION,
 };
 use metrics::{Counter, Gauge, Histogram};
 use protocol::slot::{Cause, Drop as Dropped, Event, Figures, Lane};
@@ -104,6 +104,13 @@ impl Teller {
             Event::Dropped(why, n) => INTAKE.with(&[drop_name(why)]).increment(n as u64),
             Event::Stale(n) => INTAKE.with(&["stale"]).increment(n as u64),
             Event::Held(n) => INTAKE.with(&["held"]).increment(n as u64),
+            Event::Strays { kept, again } => {
+                STRAYS.with(&["done"]).increment(kept as u64);
+                STRAYS.with(&["again"]).increment(again as u64);
+                if again > 0 {
+                    warn!(slot, records = again, "rejected does not take what is no due record: tried again");
+                }
+            }
             Event::Paused(true) => {
                 PAUSES.with(&[]).increment(1);
                 warn!(slot, "intake paused: a cap is reached, or Redis is full");

@@ -1,11 +1,18 @@
 //! Configuration: `config.default.toml` is its default and its manual.
 
+mod avro;
+mod sources;
+
+pub use avro::{Avro, Registry};
+pub use sources::{Source, SourceCallback, SourceLimits, SourceRules, SourceUnknownTopic};
+
 use runtime::config::{
     HTTP, Http, HumanDuration, KAFKA, Kafka, LIFECYCLE, Lifecycle, MYSQL, Mysql, Shared, TELEMETRY, TOPICS,
     Telemetry, Topics, Violations, positive,
 };
 use schemas::command::TopicPattern;
 use serde::Deserialize;
+use std::time::Duration;
 
 /// Everything that may be configured.
 #[derive(Debug, Deserialize)]
@@ -23,14 +30,22 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// Stopping.
     pub lifecycle: Lifecycle,
+    /// Topics of commands.
+    pub sources: Vec<Source>,
     /// Commands.
     pub tasks: Tasks,
     /// Fates.
     pub journal: Journal,
+    /// Reports of consumers.
+    pub acks: Acks,
     /// Callback topics.
     pub callback: Callback,
     /// Sizes.
     pub limits: Limits,
+    /// Schemas of commands.
+    pub avro: Avro,
+    /// Schema registry.
+    pub registry: Registry,
     /// Positions.
     pub confirm: Confirm,
 }
@@ -63,6 +78,22 @@ pub struct Journal {
     pub linger: HumanDuration,
     /// Batches committed and not acked.
     pub in_flight: usize,
+}
+
+/// `[acks]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Acks {
+    /// Records per batch.
+    pub batch: usize,
+    /// Bytes per batch.
+    pub batch_bytes: usize,
+    /// Wait for more records.
+    pub linger: HumanDuration,
+    /// Batches committed and not acked.
+    pub in_flight: usize,
+    /// Time between ticks.
+    pub tick: HumanDuration,
 }
 
 /// `[callback]`.
@@ -105,12 +136,13 @@ pub struct Confirm {
     pub topic_check: HumanDuration,
 }
 
-impl Callback {
-    /// The allow-list. `Err`: the entry that is no pattern.
-    pub fn patterns(&self) -> Result<Vec<TopicPattern>, &str> {
-        let entries = self.allow.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-        entries.map(|entry| TopicPattern::parse(entry).ok_or(entry)).collect()
-    }
+/// Most that `limits.body` may be: what is emitted for a task must fit into a record of 1 MiB.
+const MAX_BODY_BYTES: usize = 921_600;
+
+/// Reads an allow-list. `Err`: the entry that is no pattern.
+fn patterns(allow: &str) -> Result<Vec<TopicPattern>, &str> {
+    let entries = allow.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries.map(|entry| TopicPattern::parse(entry).ok_or(entry)).collect()
 }
 
 impl runtime::config::Config for Config {
@@ -127,25 +159,36 @@ impl runtime::config::Config for Config {
         self.lifecycle.check("lifecycle", v);
         batch("tasks", (self.tasks.batch, 5_000), self.tasks.batch_bytes, self.tasks.in_flight, v);
         batch("journal", (self.journal.batch, 1_000), self.journal.batch_bytes, self.journal.in_flight, v);
+        batch("acks", (self.acks.batch, 5_000), self.acks.batch_bytes, self.acks.in_flight, v);
+        v.rule(
+            "acks.tick",
+            &self.acks.tick,
+            (Duration::from_millis(100)..=Duration::from_secs(60)).contains(&self.acks.tick),
+            "must lie between 100ms and 1m",
+            "5s is the default; silent consumers are noticed this much later",
+        );
         positive("tasks.dedup_window", self.tasks.dedup_window, v);
         positive("callback.cache", self.callback.cache, v);
         positive("confirm.idle", self.confirm.idle, v);
         positive("confirm.topic_check", self.confirm.topic_check, v);
-        let patterns = self.callback.patterns();
+        let patterns = patterns(&self.callback.allow);
         v.rule(
             "callback.allow",
             &self.callback.allow,
-            patterns.as_ref().is_ok_and(|patterns| !patterns.is_empty()),
-            "must be topic names separated by commas, each of which may end in *",
+            patterns.is_ok_and(|patterns| !patterns.is_empty()),
+            sources::ALLOW_RULE,
             "* allows every topic",
         );
         v.rule(
             "limits.body",
             &self.limits.body,
-            (1..=921_600).contains(&self.limits.body),
+            (1..=MAX_BODY_BYTES).contains(&self.limits.body),
             "must lie between 1 and 921600",
             "what is emitted for a task must fit into a record of 1 MiB",
         );
+        self.check_sources(v);
+        self.avro.check("avro", v);
+        self.registry.check("registry", v);
     }
 
     fn http(&self) -> &Http {
@@ -194,16 +237,7 @@ mod tests {
 
     #[test]
     fn a_list_of_topics_is_read_and_a_bad_one_named() {
-        let allow = |text: &str| Callback {
-            allow: text.into(),
-            unknown_topic: UnknownTopic::Refuse,
-            cache: minute(),
-        };
-        assert_eq!(allow("orders, mail.*").patterns().unwrap().len(), 2);
-        assert_eq!(allow("orders,a b").patterns(), Err("a b"));
-    }
-
-    fn minute() -> HumanDuration {
-        HumanDuration(std::time::Duration::from_secs(60))
+        assert_eq!(patterns("orders, mail.*").unwrap().len(), 2);
+        assert_eq!(patterns("orders,a b"), Err("a b"));
     }
 }

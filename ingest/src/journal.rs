@@ -1,5 +1,6 @@
 //! The journal's side: what was delivered, withdrawn and buried reaches MySQL, and what the slots report.
 
+use crate::after::RESEND_AFTER_MS;
 use crate::deps::Deps;
 use crate::metrics::{ALARMS, EMITTED, ENTRIES, RECORDS, REJECTED};
 use crate::partition::{Applied, Commit, Input, Limits};
@@ -7,16 +8,18 @@ use crate::side;
 use crate::tasks::rejection;
 use crate::turn::{Halt, Stop, Turn};
 use crate::world::Registrar;
-use protocol::apply::{self, Beat, Changes, Hold, Nexts};
+use protocol::apply::{self, Beat, Hold, Nexts};
+use protocol::life::{Alarm, Effects as Written};
 use protocol::position::BatchLimits;
-use runtime::kafka::{OutRecord, Record, TopicId};
+use runtime::kafka::{KafkaFault, OutRecord, Record, TopicId};
+use runtime::store::intents::Telling;
 use runtime::store::position::{self, Heartbeat};
-use runtime::store::{StoreError, apply as rows, source};
+use runtime::store::{StoreError, life as rows, source};
 use schemas::avro::DecodeError;
 use schemas::command::{ReasonCode, Refusal};
 use schemas::ids::{RowId, Slot, SourceId};
 use schemas::journal::{EntryKind, JournalEntry, JournalRecord};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +46,15 @@ impl side::Side for Side {
 
     fn group(&self) -> String {
         self.deps.names.group("ingest-journal")
+    }
+
+    fn making_of(&self) -> String {
+        "run `duectl init`".to_owned()
+    }
+
+    /// `duectl init` and the check of the world have seen to it.
+    async fn unfit(&self) -> Result<Option<String>, KafkaFault> {
+        Ok(None)
     }
 
     async fn open(&self, id: TopicId) -> Result<Journal, String> {
@@ -79,8 +91,10 @@ pub struct Journal {
 
 /// What is left to do for a batch.
 pub struct Effects {
-    /// Rows with a new generation.
-    renewed: Vec<RowId>,
+    /// Rows to look at: those with a new generation.
+    look: BTreeSet<RowId>,
+    /// Rows whose intents may have been answered.
+    tell: BTreeSet<RowId>,
     /// Bytes that are no journal record.
     rejected: Vec<OutRecord>,
 }
@@ -111,12 +125,17 @@ impl Decoded<'_> {
         self.records.iter().flat_map(|(_, record)| &record.entries)
     }
 
+    /// Rows of which a fate is told.
+    fn settled(&self) -> BTreeSet<RowId> {
+        self.entries().filter(|entry| entry.kind.is_fate()).map(|entry| entry.id).collect()
+    }
+
     fn beat(&self) -> Option<Beat> {
         Beat::fold(self.records.iter().map(|(at, record)| (*at, record)))
     }
 
     fn rejections(&self, deps: &Deps) -> Vec<OutRecord> {
-        let refusal = |error: &DecodeError| Refusal::of_record(ReasonCode::NotACommand, &error.to_string());
+        let refusal = |error: &DecodeError| Refusal::of_record(ReasonCode::ForeignRecord, &error.to_string());
         self.unreadable
             .iter()
             .map(|(record, error)| rejection::of(record, &refusal(error), &deps.names))
@@ -133,12 +152,8 @@ impl Input for Journal {
 
     fn limits(&self) -> Limits {
         let cfg = &self.deps.cfg.journal;
-        Limits {
-            batch: BatchLimits { records: cfg.batch, bytes: cfg.batch_bytes },
-            linger: cfg.linger.get(),
-            in_flight: cfg.in_flight,
-            confirm_idle: self.deps.cfg.confirm.idle.get(),
-        }
+        let batch = BatchLimits { records: cfg.batch, bytes: cfg.batch_bytes };
+        Limits::new(batch, cfg.linger, cfg.in_flight, &self.deps.cfg.confirm)
     }
 
     fn makes_positions(&self) -> bool {
@@ -158,27 +173,26 @@ impl Input for Journal {
         }
         let decoded = decode(batch)?;
         let written = turn.store(|| self.write(&decoded, commit, turn)).await?;
-        let changes = written.map_err(held)?;
-        count(batch, &decoded, &changes);
-        let renewed = changes.renewed.iter().map(|row| row.key.id).collect();
-        Ok(applied(renewed, decoded.rejections(&self.deps)))
+        let written = written.map_err(held)?;
+        count(&turn.source, batch.len(), &decoded, &written);
+        let answered = written.closed.iter().any(|closed| closed.answer.is_some());
+        let tell = if answered { decoded.settled() } else { BTreeSet::new() };
+        Ok(applied(written.look, tell, decoded.rejections(&self.deps)))
     }
 
-    async fn recall(&self, batch: &[Record], _turn: &Turn) -> Result<Applied<Effects>, Stop> {
+    async fn recall(&self, batch: &[Record], turn: &Turn) -> Result<Applied<Effects>, Stop> {
         let decoded = decode(batch)?;
-        RECORDS.with(&["journal", "repeated"]).increment(batch.len() as u64);
-        let withdrawn = decoded.entries().filter(|entry| entry.kind == EntryKind::Withdrawn);
-        let renewed: BTreeSet<RowId> = withdrawn.map(|entry| entry.id).collect();
-        Ok(applied(renewed.into_iter().collect(), decoded.rejections(&self.deps)))
+        RECORDS.with(&["journal", &turn.source, "repeated"]).increment(batch.len() as u64);
+        let settled = decoded.settled();
+        Ok(applied(settled.clone(), settled, decoded.rejections(&self.deps)))
     }
 
     async fn carry_out(self: Arc<Self>, effects: Effects, turn: Arc<Turn>) -> Result<(), Stop> {
-        rejection::send(&self.deps, effects.rejected, &turn).await?;
-        let emissions = self.deps.emit_again(&effects.renewed, &turn).await?;
-        let count = emissions.len() as u64;
-        self.deps.emit(emissions, &turn).await?;
-        EMITTED.with(&["withdrawn"]).increment(count);
-        Ok(())
+        let emitted = self.deps.look_at(&effects.look, &turn).await?;
+        EMITTED.with(&["withdrawn"]).increment(emitted);
+        // Behind the emissions: what is due must not wait for what is only said.
+        self.deps.tell(&effects.tell, &turn).await?;
+        rejection::send(&self.deps, effects.rejected, &turn).await
     }
 }
 
@@ -189,21 +203,23 @@ impl Journal {
         decoded: &Decoded<'_>,
         commit: &Commit,
         turn: &Turn,
-    ) -> Result<Result<Changes, Hold>, StoreError> {
+    ) -> Result<Result<Written, Hold>, StoreError> {
         let ids: BTreeSet<RowId> = decoded.entries().map(|entry| entry.id).collect();
         let mut tx = turn.db().begin("journal_apply").await?;
         commit.advance(&mut tx).await?;
-        let found = rows::lock_rows(&mut tx, &ids).await?;
-        let missing: Vec<RowId> = ids.into_iter().filter(|id| !found.contains_key(id)).collect();
+        let mut life = rows::hold(&mut tx, &ids).await?;
+        let missing: Vec<RowId> = ids.into_iter().filter(|id| life.get(*id).is_none()).collect();
         let nexts = if missing.is_empty() { Nexts::new() } else { rows::nexts(&mut tx, missing).await? };
-        let changes = match apply::decide(decoded.entries(), found, &nexts) {
-            Ok(changes) => changes,
-            Err(hold) => {
-                tx.rollback().await?;
-                return Ok(Err(hold));
-            }
-        };
-        rows::write(&mut tx, &changes).await?;
+        if let Err(hold) = apply::decide(decoded.entries(), &mut life, &nexts) {
+            tx.rollback().await?;
+            return Ok(Err(hold));
+        }
+        let written = life.into_effects();
+        let received_at = runtime::clock::now_ms();
+        // An entry asks for nothing: whom to tell stands beside each intent.
+        let nobody = HashMap::new();
+        let telling = Telling { received_at, resend_at: received_at + RESEND_AFTER_MS, asked: &nobody };
+        rows::write(&mut tx, &written, telling).await?;
         if let Some(beat) = decoded.beat() {
             let slot = Slot(u16::try_from(commit.partition).unwrap_or(u16::MAX));
             let Beat { hb_at, backlog, credit, cold_upto } = beat;
@@ -211,14 +227,15 @@ impl Journal {
                 .await?;
         }
         tx.commit().await?;
-        Ok(Ok(changes))
+        Ok(Ok(written))
     }
 }
 
-fn applied(renewed: Vec<RowId>, rejected: Vec<OutRecord>) -> Applied<Effects> {
-    let nothing = renewed.is_empty() && rejected.is_empty();
-    // The bytes of garbage are read again after a crash, and found to be garbage again: nothing is owed in MySQL.
-    Applied { effects: (!nothing).then_some(Effects { renewed, rejected }), answers: false }
+fn applied(look: BTreeSet<RowId>, tell: BTreeSet<RowId>, rejected: Vec<OutRecord>) -> Applied<Effects> {
+    let nothing = look.is_empty() && tell.is_empty() && rejected.is_empty();
+    // The bytes of garbage are read again after a crash, and found to be garbage again. Answers are forgotten one by one
+    // as they are told, not by the position.
+    Applied { effects: (!nothing).then_some(Effects { look, tell, rejected }), answers: false }
 }
 
 fn held(hold: Hold) -> Halt {
@@ -227,16 +244,15 @@ fn held(hold: Hold) -> Halt {
             again_after: Duration::from_secs(1),
             ..Halt::new("source_behind", format!("{hold}; waiting until it is"))
         },
-        Hold::CompletesOnAck { .. } => Halt::new("completes_on_ack", hold.to_string()),
     }
 }
 
-fn count(batch: &[Record], decoded: &Decoded<'_>, changes: &Changes) {
+fn count(source: &str, records: usize, decoded: &Decoded<'_>, written: &Written) {
     let unreadable = decoded.unreadable.len() as u64;
-    RECORDS.with(&["journal", "applied"]).increment(batch.len() as u64 - unreadable);
+    RECORDS.with(&["journal", source, "applied"]).increment(records as u64 - unreadable);
     if unreadable > 0 {
-        RECORDS.with(&["journal", "rejected"]).increment(unreadable);
-        REJECTED.with(&[ReasonCode::NotACommand.as_str()]).increment(unreadable);
+        RECORDS.with(&["journal", source, "rejected"]).increment(unreadable);
+        REJECTED.with(&[source, ReasonCode::ForeignRecord.as_str()]).increment(unreadable);
         ALARMS.with(&["journal_unreadable"]).increment(unreadable);
         for (record, error) in &decoded.unreadable {
             tracing::error!(
@@ -261,7 +277,12 @@ fn count(batch: &[Record], decoded: &Decoded<'_>, changes: &Changes) {
             ENTRIES.with(&[kind]).increment(n);
         }
     }
-    for alarm in &changes.alarms {
+    count_alarms(&written.alarms);
+}
+
+/// Counts and logs what should not have been.
+pub fn count_alarms(alarms: &[Alarm]) {
+    for alarm in alarms {
         ALARMS.with(&["journal_miss"]).increment(1);
         tracing::error!("invariant broken: {alarm}");
     }

@@ -10,8 +10,10 @@ mod worker;
 
 pub use worker::Worker;
 
+use crate::config::Confirm as ConfirmKeys;
 use crate::turn::{Stop, Turn};
 use protocol::position::BatchLimits;
+use runtime::config::HumanDuration;
 use runtime::kafka::Record;
 use runtime::store::{StoreError, Tx, change, position};
 use schemas::ids::{RowId, SourceId};
@@ -31,6 +33,13 @@ pub struct Limits {
     pub confirm_idle: Duration,
 }
 
+impl Limits {
+    /// As the section of a stream, and `[confirm]`, say.
+    pub fn new(batch: BatchLimits, linger: HumanDuration, in_flight: usize, confirm: &ConfirmKeys) -> Limits {
+        Limits { batch, linger: linger.get(), in_flight, confirm_idle: confirm.idle.get() }
+    }
+}
+
 /// What becomes of the records of a stream.
 pub trait Input: Send + Sync + Sized + 'static {
     /// What remains to be done after the commit.
@@ -44,6 +53,9 @@ pub trait Input: Send + Sync + Sized + 'static {
 
     /// Whether a partition without a position begins at the start of its log.
     fn makes_positions(&self) -> bool;
+
+    /// A partition was assigned: whatever else has to run as long as it is.
+    fn assigned(self: &Arc<Self>, _turn: &Arc<Turn>) {}
 
     /// Applies records at or above `next` in one transaction that also does `commit`. `refused`: MySQL refuses this
     /// one record; apply it as a refusal.

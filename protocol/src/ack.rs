@@ -70,6 +70,27 @@ pub enum Outcome {
     Dropped(Dropped),
 }
 
+impl Outcome {
+    /// Label of metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Finished => "finished",
+            Outcome::FinishIntended => "finish_intended",
+            Outcome::Retried => "retried",
+            Outcome::ToBury => "to_bury",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Progressed => "progressed",
+            Outcome::Parked => "parked",
+            Outcome::Dropped(Dropped::Unknown) => "unknown",
+            Outcome::Dropped(Dropped::Over) => "over",
+            Outcome::Dropped(Dropped::Old) => "old",
+            Outcome::Dropped(Dropped::Doubled) => "doubled",
+            Outcome::Dropped(Dropped::FromAhead) => "from_ahead",
+            Outcome::Dropped(Dropped::NotWanted) => "not_wanted",
+        }
+    }
+}
+
 /// Why an ack is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dropped {

@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod ack;
 pub mod avro;
 pub mod command;
 pub mod delivery;

@@ -1,7 +1,13 @@
 //! End to end: real programs on real Kafka, MySQL and Redis.
 
+mod clients;
+mod compose;
 mod contract;
 mod delivery;
 mod docs;
+mod fidelity;
+mod image;
+mod readme;
 mod restarts;
+mod snippets;
 mod way;

@@ -6,7 +6,7 @@ use protocol::slot::{DueItem, JournalItem, Lane};
 use schemas::due::Completion;
 use schemas::ids::{RowGen, Slot};
 use schemas::journal::JournalRecord;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A transactional id. `owner` is nothing, but where ids belong to processes (a mistake).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -152,6 +152,10 @@ pub struct Kafka {
     pub tasks: Vec<Vec<(i64, Command)>>,
     pub acks: Vec<Vec<(i64, AckRecord)>>,
     pub due: Vec<Vec<(i64, DueItem)>>,
+    /// Offsets of `due` that were copied to `rejected`, by slot.
+    pub rejected: Vec<BTreeSet<i64>>,
+    /// Where the last cold start of each slot began to read `due`.
+    pub cold_from: Vec<i64>,
     pub journal: Vec<Vec<(i64, JournalSpot)>>,
     pub txns: Vec<Txn>,
     coordinators: BTreeMap<TxnId, Coordinator>,
@@ -167,6 +171,8 @@ impl Kafka {
             acks: vec![Vec::new(); acks as usize],
             tasks: vec![Vec::new(); partitions as usize],
             due: vec![Vec::new(); usize::from(slots)],
+            rejected: vec![BTreeSet::new(); usize::from(slots)],
+            cold_from: vec![0; usize::from(slots)],
             journal: vec![Vec::new(); usize::from(slots)],
             ..Kafka::default()
         }

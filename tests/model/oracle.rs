@@ -48,7 +48,7 @@ impl Oracle {
 
     /// A record is put on `due`.
     pub fn emitted(&mut self, db: &Db, item: &DueItem) {
-        let Some(record) = item.record.as_ref().filter(|_| self.strict) else { return };
+        let Some(record) = item.record.as_ref().ok().filter(|_| self.strict) else { return };
         if record.kind != DueKind::Withdraw && record.due_at > db.shard[&record.shard].cursor_at {
             self.fail(|| format!("cursor rule: {:?} is emitted beyond the cursor", record.row_gen()));
         }
@@ -182,7 +182,7 @@ impl Oracle {
     /// A dispatcher tells of itself.
     pub fn event(&mut self, event: &Event) {
         match event {
-            Event::Alarm(Alarm::SettledCap | Alarm::DueTruncated, _) => {}
+            Event::Alarm(Alarm::SettledCap | Alarm::DueTruncated | Alarm::BadDueRecord, _) => {}
             Event::Alarm(Alarm::ClaimedEarly, _) if self.clocks_jumped => {}
             Event::Alarm(alarm, text) => self.fail(|| format!("alarm {}: {text}", alarm.as_str())),
             Event::TakeOver { cause: Cause::Invariant, detail, .. } => {
@@ -190,6 +190,20 @@ impl Oracle {
             }
             Event::Halted(halt, text) => self.fail(|| format!("halted, {}: {text}", halt.as_str())),
             _ => {}
+        }
+    }
+
+    /// `due_pos` of a slot stands here: every record below it that is none stands on `rejected` (I-6), but for what a cold
+    /// start left behind.
+    pub fn passed(&mut self, kafka: &Kafka, slot: usize, due_pos: i64) {
+        let kept = &kafka.rejected[slot];
+        let lost = kafka.due[slot].iter().map(|(_, item)| item).find(|item| {
+            item.record.is_err()
+                && (kafka.cold_from[slot]..due_pos).contains(&item.offset)
+                && !kept.contains(&item.offset)
+        });
+        if let Some(offset) = lost.map(|item| item.offset) {
+            self.fail(|| format!("I-6: due_pos {due_pos} has passed what is no due record at {offset}"));
         }
     }
 

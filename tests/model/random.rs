@@ -46,7 +46,7 @@ pub fn report(seed: u64, run: u64, outcome: &crate::model::Outcome) -> String {
 }
 
 /// What must come to pass in so many steps: otherwise the model has lost its teeth.
-const WANTED: [&str; 57] = [
+const WANTED: [&str; 58] = [
     "aborted",
     "ack dropped: doubled",
     "ack dropped: not wanted",
@@ -81,6 +81,7 @@ const WANTED: [&str; 57] = [
     "emitted again: cold",
     "emitted again: handed back",
     "emitted again: stalled",
+    "garbage kept",
     "intent settled",
     "out of memory",
     "parked ack applied",

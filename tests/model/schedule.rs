@@ -9,7 +9,7 @@ use crate::setup::{Mutation, Setup};
 use crate::trace::Trace;
 use crate::world::topic;
 use protocol::change::Reschedule;
-use protocol::slot::{FaultKind, Lookup};
+use protocol::slot::{DueItem, FaultKind, Lookup};
 use protocol::slot_store::model::Damage;
 use schemas::ids::{RowId, Slot};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -212,6 +212,10 @@ impl Model {
             return self.somebody_works();
         }
         let item = log[self.w.dice.roll(count) as usize].1.clone();
+        if self.w.dice.roll(6) == 5 {
+            self.w.say("a stranger", || "writes to due".into());
+            return self.w.append_due(slot, DueItem::read(0, b"garbage".to_vec()));
+        }
         self.w.say("network", || format!("doubles the record at {} of due", item.offset));
         self.w.append_due(slot, item);
     }

@@ -10,12 +10,13 @@ use crate::setup::{Mutation, Setup};
 use crate::trace::Trace;
 use protocol::life::Place;
 use protocol::route::RouteTable;
-use protocol::slot::{Action, DueItem, FaultKind, Lookup};
+use protocol::slot::{Action, DueItem, FaultKind, Lookup, Stray};
 use protocol::slot_store::Topic;
 use schemas::due::{Deliver, DueKind, DueRecord};
 use schemas::ids::{RowId, Shard, Slot};
 use schemas::journal::{JournalKind, JournalRecord, OwnerToken};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// How a call goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,7 +276,7 @@ impl World {
     pub fn emit(&mut self, who: &str, record: DueRecord) -> bool {
         let slot = self.routes.slot_at(record.shard, record.due_at);
         let bytes = record.encode();
-        let item = DueItem { offset: 0, bytes, record: Some(record) };
+        let item = DueItem { offset: 0, bytes, record: Ok(record) };
         let mishap = self.mishap("emit");
         self.say(who, || {
             let record = item.record.as_ref().expect("just made");
@@ -305,7 +306,8 @@ impl World {
         self.oracle.emitted(&self.db, &item);
         let log = &mut self.kafka.due[usize::from(slot.0)];
         let offset = log.len() as i64;
-        log.push((self.now, DueItem { offset, ..item }));
+        let record = item.record.map_err(|stray| Arc::new(Stray { offset, ..(*stray).clone() }));
+        log.push((self.now, DueItem { offset, bytes: item.bytes, record }));
     }
 
     /// Something delayed arrives after all.

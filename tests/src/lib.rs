@@ -3,6 +3,7 @@
 //! A test publishes commands, awaits what must become visible, and ends with [`World::check`], the oracle that every
 //! test shares: each accepted task once, none early, every row final.
 
+pub mod clients;
 pub mod oracle;
 pub mod task;
 pub mod world;

@@ -60,6 +60,9 @@ impl Up {
             Lifetime::UntilDown,
         )
         .await?;
+        if let Some(registry) = &stack.addresses().registry {
+            pipeline.set("ingest", "REGISTRY__URL", registry.as_str());
+        }
         topics::create(&stack.addresses().kafka, &["callbacks"], 8).await?;
         say("starting ingest, scanner, dispatcher and compensator");
         let mut programs = Vec::new();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall stop")]
 
 mod delivery;
+mod fidelity;
 mod rig;
 mod takeover;
 mod topics;

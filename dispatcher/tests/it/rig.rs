@@ -170,6 +170,25 @@ impl Rig {
         }
     }
 
+    /// Writes one record and waits for its ack.
+    pub(crate) async fn write(&self, record: &OutRecord) {
+        self.producer.send(record).await.unwrap();
+    }
+
+    /// Gives a topic more partitions and waits until they are led.
+    pub(crate) async fn add_partitions(&self, topic: &str, count: usize) {
+        let admin: rdkafka::admin::AdminClient<rdkafka::client::DefaultClientContext> =
+            rdkafka::ClientConfig::new().set("bootstrap.servers", &self.bootstrap).create().unwrap();
+        let more = rdkafka::admin::NewPartitions::new(topic, count);
+        let answers = admin.create_partitions(&[more], &rdkafka::admin::AdminOptions::new()).await.unwrap();
+        answers.into_iter().for_each(|answer| drop(answer.unwrap()));
+        self.until("new partitions", async || {
+            let info = self.admin.topic(topic).await.unwrap();
+            info.filter(|t| t.partitions.len() == count && t.has_leaders())
+        })
+        .await;
+    }
+
     /// All visible records of a topic, partition by partition.
     pub(crate) async fn visible(&self, topic: &str) -> Vec<Record> {
         let partitions = self.admin.topic(topic).await.unwrap().map_or(0, |topic| topic.partition_count());

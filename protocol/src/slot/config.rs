@@ -29,6 +29,8 @@ pub struct SlotConfig {
     pub hard_bytes: u64,
     /// Withdrawals, held records and stale records not yet in the journal, from which on `due[s]` is paused.
     pub unsettled_max: usize,
+    /// Bytes of records of `due` that are none and not on `rejected` yet, from which on `due[s]` is paused.
+    pub stray_bytes: usize,
     /// First pause after a failed take-over; doubles.
     pub backoff_min_ms: i64,
     /// Longest pause between two take-overs.
@@ -59,6 +61,7 @@ impl Default for SlotConfig {
             soft_bytes: 256 << 20,
             hard_bytes: 512 << 20,
             unsettled_max: 2_000,
+            stray_bytes: 8 << 20,
             backoff_min_ms: 100,
             backoff_max_ms: 5_000,
             topic_backoff_min_ms: 1_000,

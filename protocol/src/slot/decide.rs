@@ -31,6 +31,8 @@ pub enum Verdict {
     Hold,
     /// Its fence lies below what is known: it cannot be judged.
     BelowLow,
+    /// No due record at all: its bytes go to `rejected`.
+    Stray,
 }
 
 /// Decides. `flying`: what is claimed and not settled.

@@ -97,8 +97,10 @@ pub enum Alarm {
     SettledCap,
     /// Members without a body, or claimed twice.
     BrokenMembers,
-    /// A due record that cannot be used.
+    /// A due record that cannot be used; it goes to `rejected`.
     BadDueRecord,
+    /// Kafka will not take the copy of a due record that cannot be used.
+    StrayLost,
     /// A journal record that is not ours.
     BadJournalRecord,
     /// `due[s]` ends before the position that Redis stands for.
@@ -117,6 +119,7 @@ impl Alarm {
             Alarm::SettledCap => "settled_cap",
             Alarm::BrokenMembers => "broken_members",
             Alarm::BadDueRecord => "bad_due_record",
+            Alarm::StrayLost => "stray_lost",
             Alarm::BadJournalRecord => "bad_journal_record",
             Alarm::DueTruncated => "due_truncated",
             Alarm::UnexpectedReply => "unexpected_reply",
@@ -183,6 +186,13 @@ pub enum Event {
     Stale(usize),
     /// Withdraws wait for the outcome of a delivery.
     Held(usize),
+    /// Records of `due` that are none were copied to `rejected`, or could not be just now.
+    Strays {
+        /// Done with.
+        kept: usize,
+        /// To be tried again.
+        again: usize,
+    },
     /// `due[s]` was paused (true) or resumed.
     Paused(bool),
     /// Redis refused a preload for want of memory.

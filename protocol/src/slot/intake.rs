@@ -4,14 +4,14 @@ use super::decide::{Drop, Verdict, decide};
 use super::delivery::{Intent, Stale};
 use super::due_pos::DuePos;
 use super::event::{Alarm, Event};
-use super::io::DueItem;
+use super::logs::DueItem;
 use super::settled::Settled;
-use crate::slot_store::{
-    Body, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic,
-};
+use super::strays::{StrayEnd, Strays};
+use crate::slot_store::{Body, MAX_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic};
 use schemas::due::{DueKind, DueRecord};
 use schemas::ids::RowGen;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// Everything that came from `due[s]` and is not in Redis or the journal.
 #[derive(Debug, Default)]
@@ -20,6 +20,7 @@ pub(super) struct Intake {
     held: HashMap<RowGen, Vec<DueItem>>,
     intents: BTreeMap<RowGen, Intent>,
     stales: Vec<Stale>,
+    pub(super) strays: Strays,
     position: DuePos,
     /// Fences below this were found not to fit the cap (until then).
     given_up: Option<(i64, i64)>,
@@ -98,14 +99,9 @@ impl Intake {
             }
             bytes += item.bytes.len() + 1;
             head += 1;
-            let verdict = item.record.as_ref().map_or(Verdict::Drop(Drop::Unusable), |record| {
-                if usable(record, item.bytes.len()) {
-                    decide(record, settled, flying)
-                } else {
-                    Verdict::Drop(Drop::Unusable)
-                }
-            });
-            if let (Verdict::BelowLow, Some(record)) = (verdict, &item.record)
+            let verdict =
+                item.record.as_ref().map_or(Verdict::Stray, |record| decide(record, settled, flying));
+            if let (Verdict::BelowLow, Ok(record)) = (verdict, &item.record)
                 && record.fence >= given_up
             {
                 lowest = Some(lowest.map_or(record.fence, |fence| fence.min(record.fence)));
@@ -125,9 +121,11 @@ impl Intake {
         for (item, verdict) in &items {
             match verdict {
                 Verdict::Drop(_) | Verdict::Store => position.pass(item.offset),
-                Verdict::Intent | Verdict::Hold | Verdict::BelowLow => position.hold(item.offset),
+                Verdict::Intent | Verdict::Hold | Verdict::BelowLow | Verdict::Stray => {
+                    position.hold(item.offset);
+                }
             }
-            if let (Verdict::Store | Verdict::Intent, Some(record)) = (verdict, &item.record) {
+            if let (Verdict::Store | Verdict::Intent, Ok(record)) = (verdict, &item.record) {
                 let body = match record.kind {
                     DueKind::Deliver(_) => Body::deliver(&item.bytes),
                     DueKind::Withdraw => Body::withdraw(&item.bytes),
@@ -160,29 +158,30 @@ impl Intake {
         for (item, verdict) in plan.items {
             let outcome = match verdict {
                 Verdict::Store | Verdict::Intent => outcomes.next(),
-                Verdict::Drop(_) | Verdict::Hold | Verdict::BelowLow => None,
+                Verdict::Drop(_) | Verdict::Hold | Verdict::BelowLow | Verdict::Stray => None,
             };
             match (verdict, item.record.as_ref()) {
-                (Verdict::Drop(why), _) => {
-                    if why == Drop::Unusable {
-                        let text = format!("offset {}, {} bytes", item.offset, item.bytes.len());
-                        events.push(Event::Alarm(Alarm::BadDueRecord, text));
-                    }
-                    *drops.entry(why).or_default() += 1;
+                (Verdict::Drop(why), _) => *drops.entry(why).or_default() += 1,
+                (_, Err(stray)) => {
+                    let bytes = stray.value.as_ref().map_or(0, Vec::len);
+                    let text = format!("offset {}, {bytes} bytes: {}", item.offset, stray.problem);
+                    events.push(Event::Alarm(Alarm::BadDueRecord, text));
+                    *drops.entry(Drop::Unusable).or_default() += 1;
+                    self.strays.add(Arc::clone(stray));
                 }
                 (Verdict::Store, _) if outcome == Some(&PreloadOutcome::Stored) => stored += 1,
                 (Verdict::Store, _) => *drops.entry(Drop::Waiting).or_default() += 1,
-                (Verdict::Intent, Some(record)) => self.add_intent(record, item.offset),
-                (Verdict::Hold, Some(record)) => {
+                (Verdict::Intent, Ok(record)) => self.add_intent(record, item.offset),
+                (Verdict::Hold, Ok(record)) => {
                     held += 1;
                     self.held.entry(record.row_gen()).or_default().push(item);
                 }
-                (Verdict::BelowLow, Some(record)) => {
+                (Verdict::BelowLow, Ok(record)) => {
                     stale += 1;
                     let (row_gen, shard, due_at) = (record.row_gen(), record.shard, record.due_at);
                     self.stales.push(Stale { row_gen, shard, due_at, offset: item.offset });
                 }
-                (Verdict::Intent | Verdict::Hold | Verdict::BelowLow, None) => {}
+                (Verdict::Stray, Ok(_)) => {}
             }
         }
         events.extend(drops.into_iter().map(|(why, n)| Event::Dropped(why, n)));
@@ -229,6 +228,13 @@ impl Intake {
         self.position.pass(stale.offset);
     }
 
+    /// Copies of strays have come to an end.
+    pub(super) fn strays_ended(&mut self, ends: Vec<StrayEnd>, mono_ms: i64, events: &mut Vec<Event>) {
+        for offset in self.strays.ended(ends, mono_ms, events) {
+            self.position.pass(offset);
+        }
+    }
+
     /// The member is settled: a withdraw held for it is answered by the row's own entry.
     pub(super) fn outcome_settled(&mut self, row_gen: RowGen) {
         for item in self.held.remove(&row_gen).unwrap_or_default() {
@@ -242,12 +248,4 @@ impl Intake {
             self.inbox.push_front(item);
         }
     }
-}
-
-fn usable(record: &DueRecord, bytes: usize) -> bool {
-    let limit = match record.kind {
-        DueKind::Deliver(_) => MAX_BYTES + (256 << 10),
-        DueKind::Withdraw => MAX_INTENT_BYTES - 1,
-    };
-    bytes <= limit && !record.callback_topic.is_empty()
 }

@@ -1,6 +1,8 @@
 //! What goes into the machine and what comes out of it.
 
+use super::logs::{DueItem, JournalChunk, LogBounds};
 use super::precheck::Lookup;
+use super::strays::{Stray, StrayEnd};
 use crate::slot_store::{
     Claims, DueTopic, Entry, Positions, PreloadOutcome, PreloadRecord, Quota, Returned, SlotState, TakenOver,
     Topic,
@@ -115,7 +117,11 @@ pub enum Action {
     LookUp {
         /// Which.
         topics: Vec<Topic>,
+        /// Ask the brokers again, whatever is remembered: something is to be buried for the answer.
+        fresh: bool,
     },
+    /// Copy these to `rejected`. Begins only: → [`Input::Done`] at once and [`Input::Strays`] later.
+    KeepStrays(Vec<Arc<Stray>>),
     /// Script `release`. → [`Input::Scripted`]
     Release {
         /// Which members.
@@ -231,85 +237,12 @@ pub enum Input {
     DueTrouble(String),
     /// Every report of the quarantine lane's callback records is in.
     Reports(SendOutcome),
+    /// What became of the strays of the last [`Action::KeepStrays`], in its order.
+    Strays(Vec<StrayEnd>),
     /// The slot was taken away: everything unsettled is dropped at once.
     AssignmentLost,
     /// Finish what is begun, then stop.
     Stop,
-}
-
-/// One record of `due[s]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DueItem {
-    /// Its offset.
-    pub offset: i64,
-    /// Its bytes, as they will lie in Redis.
-    pub bytes: Vec<u8>,
-    /// What they say; `None`: not a due record.
-    pub record: Option<DueRecord>,
-}
-
-impl DueItem {
-    /// Reads a record of `due`.
-    pub fn read(offset: i64, bytes: Vec<u8>) -> DueItem {
-        let record = DueRecord::decode(&bytes).ok();
-        DueItem { offset, bytes, record }
-    }
-}
-
-/// Bounds of the slot's two logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogBounds {
-    /// The journal's topic id is the one that is registered.
-    pub same_journal: bool,
-    /// First offset of the journal.
-    pub journal_start: i64,
-    /// End of the journal (high watermark).
-    pub journal_end: i64,
-    /// First journal offset younger than W before the journal's last record.
-    pub journal_window: i64,
-    /// First journal offset younger than W before now (its end, if there is none).
-    pub journal_recent: i64,
-    /// First offset of `due[s]`.
-    pub due_start: i64,
-    /// End of `due[s]`.
-    pub due_end: i64,
-    /// First offset of `due[s]` younger than W before now (its end, if there is none).
-    pub due_recent: i64,
-}
-
-/// A stretch of the journal.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JournalChunk {
-    /// Where reading really began: above `from` if the log begins later.
-    pub start: i64,
-    /// Records, ascending by offset.
-    pub records: Vec<(i64, JournalItem)>,
-    /// Everything below has been read.
-    pub next: i64,
-    /// Everything up to and including `to` has been read.
-    pub done: bool,
-}
-
-/// One record of the journal.
-#[derive(Clone, Debug, PartialEq)]
-pub enum JournalItem {
-    /// As we know it.
-    Known(Box<JournalRecord>),
-    /// Written after a schema that this build does not know: it may hold fates.
-    Newer,
-    /// Nothing of ours: it holds no fates.
-    Garbage,
-}
-
-impl JournalItem {
-    /// Reads a record of the journal.
-    pub fn read(bytes: &[u8]) -> JournalItem {
-        match JournalRecord::decode(bytes) {
-            Ok(record) => JournalItem::Known(Box::new(record)),
-            Err(schemas::avro::DecodeError::UnknownSchema { .. }) => JournalItem::Newer,
-            Err(_) => JournalItem::Garbage,
-        }
-    }
 }
 
 /// Why a script did not answer as hoped.

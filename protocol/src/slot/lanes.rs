@@ -175,7 +175,7 @@ impl Lanes {
         for (record, report) in records.iter().zip(&outcome.reports) {
             let (Some((topic, row_gen)), Err(fault)) = (record, report) else { continue };
             match permanent(fault.kind) {
-                Some((DeadReason::TooLarge, _)) if crowds.contains(topic) => {
+                Some((_, false)) if crowds.contains(topic) => {
                     failing.entry(Topic::clone(topic)).or_insert_with(|| fault.text.clone());
                 }
                 Some((why, whole_topic)) => {
@@ -208,13 +208,13 @@ impl Lanes {
         Blame { culprits: failing.into_iter().collect(), general }
     }
 
-    /// The broker says *too large* of every record of a batch, so it condemns a record only where it was alone. The others
-    /// are tried in halves.
+    /// The broker says *too large* of every record of a batch, and may say *invalid* of all for the sake of one, so that
+    /// condemns a record only where it was alone. The others are tried in halves.
     fn part_crowds(&mut self, records: &[Option<(Topic, RowGen)>], outcome: &SendOutcome) -> BTreeSet<Topic> {
         let mut sizes: BTreeMap<Topic, usize> = BTreeMap::new();
         for (record, report) in records.iter().zip(&outcome.reports) {
             if let (Some((topic, _)), Err(fault)) = (record, report)
-                && fault.kind == FaultKind::TooLarge
+                && matches!(permanent(fault.kind), Some((_, false)))
             {
                 *sizes.entry(Topic::clone(topic)).or_default() += 1;
             }
@@ -334,6 +334,18 @@ mod tests {
         }
         lanes.blame(Lane::Quarantine, &records[..1], &all(1), 0);
         assert_eq!(lanes.doomed(&topic, first, 0), Some(DeadReason::TooLarge));
+    }
+
+    #[test]
+    fn invalid_said_of_several_condemns_none_until_they_were_tried_alone() {
+        let mut lanes = lanes();
+        let records: Vec<_> = (0..2).map(|n| record("a", n)).collect();
+        let all = |n: usize| outcome(vec![Err(fault(FaultKind::Invalid)); n]);
+        let first = records[0].clone().unwrap().1;
+        lanes.blame(Lane::Main, &records, &all(2), 0);
+        assert_eq!((lanes.limit(&Topic::from("a")), lanes.doomed(&Topic::from("a"), first, 0)), (1, None));
+        lanes.blame(Lane::Quarantine, &records[..1], &all(1), 0);
+        assert_eq!(lanes.doomed(&Topic::from("a"), first, 0), Some(DeadReason::InvalidRecord));
     }
 
     #[test]

@@ -166,6 +166,11 @@ impl Slot {
                     quarantine.outcome = Some(outcome);
                 }
             }
+            Input::Strays(ends) => {
+                if let Phase::Running(running) = &mut self.phase {
+                    running.intake.strays_ended(ends, now.mono_ms, &mut self.events);
+                }
+            }
             reply => {
                 self.awaiting = false;
                 self.reply(now, reply);

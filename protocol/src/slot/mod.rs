@@ -17,27 +17,35 @@
 //! | `decide` | what becomes of one due record |
 //! | `due_pos` | how far `due[s]` has been taken in |
 //! | `intake` | due records on their way into Redis, memory caps |
+//! | `strays` | what is no due record, on its way to `rejected` |
 //! | `delivery` | one transaction: what goes into it, the outcome rule |
 //! | `lanes` | which topics are quarantined, culprits, delays |
 //! | `fairness` | how many of which topic are claimed |
 //! | `precheck` | whether a record can be written at all, and to which partition |
-//! | `running`, `steps` | what comes next while the slot runs, and what each reply leads to |
+//! | `running`, `outlook`, `steps` | what is due, what comes next while the slot runs, and what each reply leads to |
+//! | `claims`, `outcome` | from claimed members to a batch; from its launch to its end |
 //! | `machine` | take-over, running, halted, stopped |
 
+mod claims;
 mod config;
 mod decide;
 mod delivery;
 mod due_pos;
 mod event;
 mod fairness;
+mod floor;
 mod intake;
 mod io;
 mod lanes;
+mod logs;
 mod machine;
+mod outcome;
+mod outlook;
 mod precheck;
 mod running;
 mod settled;
 mod steps;
+mod strays;
 mod takeover;
 
 #[cfg(test)]
@@ -47,10 +55,11 @@ pub use config::SlotConfig;
 pub use decide::{Drop, Verdict};
 pub use event::{Alarm, Cause, Event, Halt};
 pub use io::{
-    Action, DueItem, Fault, FaultKind, Input, JournalChunk, JournalItem, Lane, LogBounds, Now, Outgoing,
-    ScriptFault, SendOutcome, Step, Target, TxnEnd,
+    Action, Fault, FaultKind, Input, Lane, Now, Outgoing, ScriptFault, SendOutcome, Step, Target, TxnEnd,
 };
 pub use lanes::LaneOf;
+pub use logs::{DueItem, JournalChunk, JournalItem, LogBounds};
 pub use machine::{Figures, Slot};
 pub use precheck::{Facts, Lookup, murmur2, wire_bytes};
 pub use settled::Settled;
+pub use strays::{Stray, StrayEnd};

@@ -1,9 +1,8 @@
 //! Whether a callback record can be written at all, and to which partition. What is sure to fail never enters a
 //! transaction, where it would take its neighbours down with it.
 
-use schemas::delivery::DeadReason;
-use schemas::due::Deliver;
-use schemas::record::Header;
+use schemas::delivery::{DeadReason, delivered_headers};
+use schemas::due::{Deliver, DueRecord};
 
 /// What is known of a callback topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub(super) enum Check {
 }
 
 /// `sticky`: any number; records without a key and a partition go where it points.
-pub(super) fn check(deliver: &Deliver, lookup: &Lookup, sticky: usize) -> Check {
+pub(super) fn check(record: &DueRecord, deliver: &Deliver, lookup: &Lookup, sticky: usize) -> Check {
     let facts = match lookup {
         Lookup::Known(facts) if facts.partitions > 0 => facts,
         Lookup::Unknown => return Check::Never(DeadReason::UnknownTopic),
@@ -53,7 +52,7 @@ pub(super) fn check(deliver: &Deliver, lookup: &Lookup, sticky: usize) -> Check 
     if facts.compacted && deliver.key.is_none() {
         return Check::Never(DeadReason::KeyRequired);
     }
-    if wire_bytes(deliver) > facts.max_message_bytes {
+    if !fits(record, deliver, facts.max_message_bytes) {
         return Check::Never(DeadReason::TooLarge);
     }
     let partition = match (deliver.partition, &deliver.key) {
@@ -78,21 +77,47 @@ fn any_partition(facts: &Facts, sticky: usize) -> Check {
     }
 }
 
-/// Bytes of the record batch that holds nothing but this record, from below: what is estimated too small is refused by the
-/// broker and buried then, what were estimated too large would be buried without need.
-pub fn wire_bytes(deliver: &Deliver) -> usize {
-    const BATCH_HEADER: usize = 61;
-    /// Our own headers without the texts: names, times, delivery id.
-    const OWN_HEADERS: usize = 160;
-    let header = |header: &Header| header.name.len() + header.value.as_ref().map_or(0, Vec::len) + 2;
-    BATCH_HEADER
-        + OWN_HEADERS
-        + deliver.key.as_ref().map_or(0, Vec::len)
-        + deliver.value.as_ref().map_or(0, Vec::len)
+/// Whether a topic with this limit takes the record. Most are far from it: those are not measured to the byte.
+fn fits(record: &DueRecord, deliver: &Deliver, limit: usize) -> bool {
+    /// More than the batch's header, lengths, and our own headers without the texts below.
+    const REST: usize = 800;
+    let len = |bytes: Option<&Vec<u8>>| bytes.map_or(0, Vec::len);
+    let header = |header: &schemas::record::Header| header.name.len() + len(header.value.as_ref()) + 10;
+    let at_most = REST
+        + len(deliver.key.as_ref())
+        + len(deliver.value.as_ref())
+        + len(deliver.progress.as_ref())
         + deliver.headers.iter().map(header).sum::<usize>()
-        + deliver.task_id.len()
-        + deliver.shard_key.as_ref().map_or(0, String::len)
-        + deliver.progress.as_ref().map_or(0, Vec::len)
+        + 2 * deliver.task_id.len()
+        + deliver.shard_key.as_ref().map_or(0, String::len);
+    at_most <= limit || wire_bytes(record, deliver) <= limit
+}
+
+/// Bytes of the record batch that holds nothing but this record, uncompressed: what a topic's `max.message.bytes` is held
+/// against. Exact, so that nothing is buried that would have fitted, and nothing sent that does not fit.
+pub fn wire_bytes(record: &DueRecord, deliver: &Deliver) -> usize {
+    const BATCH_HEADER: usize = 61;
+    /// Attributes, and the differences of timestamp and offset to the batch's first record: 0 and 0.
+    const FIXED: usize = 3;
+    // From 2001-09-09 on every time has thirteen digits: any of them stands for the time of the delivery.
+    const ANY_TIME: i64 = 1_000_000_000_000;
+    let added = delivered_headers(record, deliver, ANY_TIME);
+    let sized = |len: usize| varint_bytes(len) + len;
+    let field = |bytes: Option<&Vec<u8>>| bytes.map_or(1, |bytes| sized(bytes.len()));
+    let own = deliver.headers.iter().map(|header| sized(header.name.len()) + field(header.value.as_ref()));
+    let added_bytes = added.iter().map(|header| sized(header.name.len()) + field(header.value.as_ref()));
+    let body = FIXED
+        + field(deliver.key.as_ref())
+        + field(deliver.value.as_ref())
+        + varint_bytes(deliver.headers.len() + added.len())
+        + own.chain(added_bytes).sum::<usize>();
+    BATCH_HEADER + sized(body)
+}
+
+/// Bytes of a length that Kafka writes as a zigzag varint.
+fn varint_bytes(len: usize) -> usize {
+    let bits = usize::BITS - (len << 1).leading_zeros();
+    bits.div_ceil(7).max(1) as usize
 }
 
 /// The hash by which Java producers choose a partition (murmur2 with their seed).
@@ -125,6 +150,49 @@ mod tests {
     use super::*;
     use schemas::due::DueKind;
 
+    #[test]
+    fn partitions_of_keys_are_those_of_the_java_client() {
+        let rows =
+            include_str!("../../golden/java_partitions.txt").lines().filter(|line| !line.starts_with('#'));
+        for row in rows {
+            let fields: Vec<&str> = row.split(' ').collect();
+            let hex = if fields[0] == "-" { "" } else { fields[0] };
+            let key: Vec<u8> =
+                (0..hex.len() / 2).map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).unwrap()).collect();
+            assert_eq!(murmur2(&key).cast_signed().to_string(), fields[1], "hash of {row}");
+            for (partitions, expected) in [1, 3, 7, 100].into_iter().zip(&fields[2..]) {
+                let lookup = Lookup::Known(Facts { partitions, ..facts() });
+                let verdict = verdict(|d| d.key = Some(key.clone()), &lookup);
+                assert_eq!(verdict, Check::Write(expected.parse().unwrap(), 1_000), "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_quick_look_at_a_size_never_says_less_than_there_is() {
+        for (task_id, shard_key, key) in [(1, None, 0), (255, None, 10), (255, Some(255), 300_000)] {
+            let mut record = deliver_record(1, "a", i64::MAX, 0);
+            let DueKind::Deliver(deliver) = &mut record.kind else { unreachable!("made as deliver") };
+            deliver.task_id = "t".repeat(task_id);
+            deliver.shard_key = shard_key.map(|len| "s".repeat(len));
+            deliver.key = Some(vec![0; key]);
+            deliver.asked_at = Some(i64::MIN);
+            deliver.attempt = u16::MAX;
+            deliver.progress = Some(vec![0; 20_000]);
+            let deliver = deliver.clone();
+            let exact = wire_bytes(&record, &deliver);
+            assert!(fits(&record, &deliver, exact) && !fits(&record, &deliver, exact - 1));
+        }
+    }
+
+    #[test]
+    fn lengths_take_as_many_bytes_as_kafka_writes_for_them() {
+        for (len, bytes) in [(0, 1), (63, 1), (64, 2), (8_191, 2), (8_192, 3), (1_048_575, 3), (1_048_576, 4)]
+        {
+            assert_eq!(varint_bytes(len), bytes, "{len}");
+        }
+    }
+
     fn facts() -> Facts {
         Facts { partitions: 3, leaderless: vec![], max_message_bytes: 1_000, compacted: false }
     }
@@ -134,7 +202,7 @@ mod tests {
         let DueKind::Deliver(deliver) = &mut record.kind else { unreachable!("made as deliver") };
         change(deliver);
         let deliver = deliver.clone();
-        check(&deliver, lookup, 1)
+        check(&record, &deliver, lookup, 1)
     }
 
     #[test]

@@ -4,20 +4,24 @@ use super::config::SlotConfig;
 use super::delivery::{Batch, Flight};
 use super::event::{Alarm, Cause, Event};
 use super::fairness::RoundRobin;
+use super::floor::FenceFloor;
 use super::intake::{Intake, Plan, Planned};
-use super::io::{Action, DueItem, Lane, Now, SendOutcome};
-use super::lanes::{LaneOf, Lanes};
+use super::io::{Action, Lane, Now, SendOutcome};
+use super::lanes::Lanes;
+use super::logs::DueItem;
+use super::outlook::Outlook;
+use super::precheck::Lookup;
 use super::settled::{Below, Settled};
 use super::takeover::Taken;
 use crate::slot_store::{DueTopic, Entry, Quota, SlotState, Topic};
 use schemas::due::DueRecord;
 use schemas::ids::RowGen;
 use schemas::journal::{JournalEntry, OwnerToken};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Topics in one look at what is due.
-const AGENDA: usize = 1_000;
+pub(super) const AGENDA: usize = 1_000;
 /// Pause before a commit or abort is called again.
 const RETRY_MS: i64 = 50;
 
@@ -56,6 +60,7 @@ pub(super) enum Work {
     Settle { batch: Batch, renew: bool },
     Abort { batch: Batch, outcome: SendOutcome },
     Forget(String),
+    KeepStrays,
 }
 
 /// Members claimed for one transaction so far.
@@ -69,6 +74,10 @@ pub(super) struct Gather {
     pub(super) early: Vec<Entry>,
     pub(super) bytes: usize,
     pub(super) rounds: u32,
+    /// What is known of their topics.
+    pub(super) facts: HashMap<Topic, Lookup>,
+    /// What some are to be buried for was asked anew.
+    pub(super) confirmed: bool,
 }
 
 /// A transaction of the quarantine lane whose callback records are on their way.
@@ -77,35 +86,6 @@ pub(super) struct Quarantined {
     pub(super) topic: Topic,
     pub(super) batch: Batch,
     pub(super) outcome: Option<SendOutcome>,
-}
-
-/// Lowest fence among the records of the last one to two minutes: `low` must stay below it, or the journal would be read
-/// again for every batch while ingest stands still.
-#[derive(Debug)]
-struct FenceFloor {
-    current: i64,
-    previous: i64,
-    since_mono_ms: i64,
-}
-
-impl FenceFloor {
-    const WINDOW_MS: i64 = 60_000;
-
-    fn new(mono_ms: i64) -> FenceFloor {
-        FenceFloor { current: i64::MAX, previous: i64::MAX, since_mono_ms: mono_ms }
-    }
-
-    fn observe(&mut self, fence: i64) {
-        self.current = self.current.min(fence);
-    }
-
-    fn floor(&mut self, mono_ms: i64) -> i64 {
-        if mono_ms - self.since_mono_ms > Self::WINDOW_MS {
-            self.previous = std::mem::replace(&mut self.current, i64::MAX);
-            self.since_mono_ms = mono_ms;
-        }
-        self.current.min(self.previous)
-    }
 }
 
 /// State of a slot that runs.
@@ -140,21 +120,6 @@ pub(super) struct Running {
     intake_turn: bool,
     pub(super) sticky: usize,
     aborted_for_stop: bool,
-}
-
-/// What is due, and when to look again.
-#[derive(Debug, Default)]
-struct Outlook {
-    main: Vec<Topic>,
-    quarantine: Option<Topic>,
-    need_agenda: bool,
-    wake_mono_ms: Option<i64>,
-}
-
-impl Outlook {
-    fn wake(&mut self, at: i64) {
-        self.wake_mono_ms = Some(self.wake_mono_ms.map_or(at, |wake| wake.min(at)));
-    }
 }
 
 /// How many more members the scanner may send.
@@ -200,7 +165,7 @@ impl Running {
     }
 
     pub(super) fn take_in(&mut self, items: Vec<DueItem>) {
-        for fence in items.iter().filter_map(|item| item.record.as_ref()).map(|record| record.fence) {
+        for fence in items.iter().filter_map(|item| item.record.as_ref().ok()).map(|record| record.fence) {
             self.floor.observe(fence);
         }
         self.intake.push(items);
@@ -212,7 +177,7 @@ impl Running {
     }
 
     /// Due means due at or before this (R38).
-    fn clock(&self, now: Now) -> i64 {
+    pub(super) fn clock(&self, now: Now) -> i64 {
         now.local_at.min(self.redis_at(now))
     }
 
@@ -286,6 +251,11 @@ impl Running {
         if intake && (turn || !delivery) {
             return self.take_in_head(cx);
         }
+        let strays_at = self.intake.strays.wake_mono_ms();
+        if strays_at.is_some_and(|at| at <= now.mono_ms) {
+            let strays = self.intake.strays.take();
+            return self.start(Work::KeepStrays, Action::KeepStrays(strays));
+        }
         if outlook.need_agenda {
             return self.start(Work::Agenda, Action::Agenda { limit: AGENDA });
         }
@@ -309,6 +279,7 @@ impl Running {
             };
         }
         outlook.wake(beat_at);
+        strays_at.into_iter().for_each(|at| outlook.wake(at));
         if !self.intake.is_empty() && !hard {
             outlook.wake(self.rest_until_ms);
         }
@@ -353,6 +324,7 @@ impl Running {
         members >= low(config.hard_members)
             || bytes >= low(config.hard_bytes)
             || self.intake.unsettled() >= config.unsettled_max
+            || self.intake.strays.bytes() >= config.stray_bytes
             || cx.now.mono_ms < self.rest_until_ms
     }
 
@@ -378,47 +350,6 @@ impl Running {
         }
     }
 
-    fn outlook(&self, cx: &Context<'_>) -> Outlook {
-        let mut outlook = Outlook::default();
-        let (now, clock) = (cx.now, self.clock(cx.now));
-        let mono_of = |at: i64| now.mono_ms + (at - clock).max(1);
-        let Some(next_at) = self.state.next_due_at else { return outlook };
-        if next_at > clock {
-            outlook.wake(mono_of(next_at));
-            return outlook;
-        }
-        if now.mono_ms < self.claim_not_before_ms {
-            outlook.wake(self.claim_not_before_ms);
-            return outlook;
-        }
-        let Some(agenda) = &self.agenda else {
-            outlook.need_agenda = true;
-            return outlook;
-        };
-        let mut candidates = Vec::new();
-        for DueTopic { topic, earliest_at } in agenda {
-            match (cx.lanes.lane_of(topic), *earliest_at > clock) {
-                (LaneOf::Main, false) => outlook.main.push(Topic::clone(topic)),
-                (LaneOf::Main, true) => outlook.wake(mono_of(*earliest_at)),
-                (LaneOf::Quarantine { not_before_ms }, due_later) => {
-                    if due_later || not_before_ms > now.mono_ms {
-                        outlook.wake(mono_of(*earliest_at).max(not_before_ms));
-                    } else {
-                        candidates.push(topic);
-                    }
-                }
-            }
-        }
-        if self.quarantine.is_none() {
-            outlook.quarantine = cx.lanes.least_recent(&candidates);
-        }
-        if agenda.len() >= AGENDA {
-            // There may be more behind these.
-            outlook.wake(now.mono_ms + 1_000);
-        }
-        outlook
-    }
-
     fn claim(&mut self, cx: &Context<'_>, lane: Lane, topics: Vec<Topic>, quotas: Vec<Quota>) -> Next {
         let gather = Gather {
             lane,
@@ -428,24 +359,10 @@ impl Running {
             early: Vec::new(),
             bytes: 0,
             rounds: 1,
+            facts: HashMap::new(),
+            confirmed: false,
         };
         let action = Action::Claim { now_at: cx.now.local_at, quotas, max_bytes: cx.config.batch_bytes };
         self.start(Work::Claim(gather), action)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lowest_fence_is_remembered_for_at_least_a_minute() {
-        let mut floor = FenceFloor::new(0);
-        floor.observe(7);
-        floor.observe(9);
-        assert_eq!(floor.floor(60_001), 7);
-        floor.observe(8);
-        assert_eq!(floor.floor(70_000), 7);
-        assert_eq!(floor.floor(120_002), 8);
     }
 }

@@ -269,7 +269,7 @@ pub(super) fn native(record: &OutRecord, opaque: usize) -> BaseRecord<'_, [u8], 
         partition: record.partition,
         payload: record.value.as_deref(),
         key: record.key.as_deref(),
-        timestamp: None,
+        timestamp: record.at,
         headers: record.native_headers(),
         delivery_opaque: opaque,
     }

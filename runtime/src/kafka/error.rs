@@ -206,9 +206,8 @@ pub fn disposition_of_code(code: Code) -> Disposition {
         Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
             Disposition::Poison(Refusal::TooLarge)
         }
-        Code::InvalidRecord | Code::InvalidTimestamp | Code::UnsupportedForMessageFormat => {
-            Disposition::Poison(Refusal::Invalid)
-        }
+        // `InvalidTimestamp` is not among them: our records say what time it is, so it is a clock that is wrong, for a time.
+        Code::InvalidRecord | Code::UnsupportedForMessageFormat => Disposition::Poison(Refusal::Invalid),
         Code::Fatal
         | Code::InvalidArgument
         | Code::InvalidConfig
@@ -242,6 +241,7 @@ mod tests {
         assert_eq!(of(Code::UnknownTopicOrPartition), Disposition::Poison(Refusal::UnknownTopic));
         assert_eq!(of(Code::NotLeaderForPartition), Disposition::Retry);
         assert_eq!(of(Code::MessageTimedOut), Disposition::Retry);
+        assert_eq!(of(Code::InvalidTimestamp), Disposition::Retry, "a clock is wrong, not the record");
         assert_eq!(of(Code::ProducerFenced), Disposition::Fenced);
     }
 

@@ -1,8 +1,9 @@
-//! The two things that rdkafka does not wrap, and the one place with `unsafe`.
+//! The things that rdkafka does not wrap, and the one place with `unsafe`.
 //!
 //! *Topic ids*: a topic that was deleted and made again under the same name is not reported to a running consumer;
 //! only its id tells (`rd_kafka_DescribeTopics`). *Header names*: rdkafka panics on a name that is not UTF-8, and any
-//! producer may write one: garbage must not stop a partition (I-6).
+//! producer may write one: garbage must not stop a partition (I-6). librdkafka gives names as C strings: what follows a NUL
+//! within a name would be lost without a word, so its length is read from librdkafka's own structure.
 #![expect(unsafe_code, reason = "DescribeTopics and raw header names have no safe wrapper in rdkafka 0.39")]
 
 use super::error::KafkaFault;
@@ -12,7 +13,7 @@ use rdkafka::error::{IsError, KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use rdkafka_sys as sys;
 use schemas::record::Header;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -101,13 +102,28 @@ pub(super) fn describe_topic_ids<C: ClientContext>(
     }
 }
 
-/// Headers of a message, and whether all their names were UTF-8 (those that are not are given lossily).
+/// `rd_kafka_header_t` of `rdkafka_header.h`, up to the name, which follows.
+#[repr(C)]
+struct RawHeader {
+    ser_size: usize,
+    value_size: usize,
+    name_size: usize,
+    value: *mut c_char,
+}
+
+/// The version whose structure this is. After an upgrade: compare `rdkafka_header.h`, run the tests of header names.
+const STRUCTURE_OF: i32 = 0x020c_01ff;
+const _: () = assert!(sys::RD_KAFKA_VERSION == STRUCTURE_OF, "librdkafka was upgraded: see above");
+
+/// Headers of a message, and whether all their names were UTF-8 without NUL. Those that are not are approximated:
+/// U+FFFD for each byte that cannot be said.
 pub(super) fn headers_of(message: &BorrowedMessage<'_>) -> (Vec<Header>, bool) {
     let mut out = Vec::new();
     let mut intact = true;
-    // SAFETY: the message is alive for the whole call and owns its headers. librdkafka ends names with NUL, and a
-    // value that is not null has `size` readable bytes; both are copied here. An index beyond the last header answers
-    // an error, which ends the loop.
+    // SAFETY: the message is alive for the whole call and owns its headers. A name lies within a structure that begins with
+    // the fields of `RawHeader` (checked at compile time by version) and has `name_size` readable bytes; a value that is
+    // not null has `size` readable bytes; both are copied here. An index beyond the last header answers an error, which
+    // ends the loop.
     unsafe {
         let mut headers = ptr::null_mut();
         if sys::rd_kafka_message_headers(message.ptr(), &raw mut headers).is_error() {
@@ -125,11 +141,21 @@ pub(super) fn headers_of(message: &BorrowedMessage<'_>) -> (Vec<Header>, bool) {
             if got.is_error() {
                 return (out, intact);
             }
-            let name = CStr::from_ptr(name);
-            intact &= name.to_str().is_ok();
+            let raw = name.byte_sub(size_of::<RawHeader>()).cast::<RawHeader>().read_unaligned();
+            let name = name_of(std::slice::from_raw_parts(name.cast::<u8>(), raw.name_size), &mut intact);
             let value =
                 (!value.is_null()).then(|| std::slice::from_raw_parts(value.cast::<u8>(), size).to_vec());
-            out.push(Header { name: name.to_string_lossy().into_owned(), value });
+            out.push(Header { name, value });
+        }
+    }
+}
+
+fn name_of(bytes: &[u8], intact: &mut bool) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(name) if !name.contains('\0') => name.to_owned(),
+        Ok(_) | Err(_) => {
+            *intact = false;
+            String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
         }
     }
 }

@@ -25,7 +25,7 @@ pub struct Record {
     pub value: Option<Bytes>,
     /// Headers, in order.
     pub headers: Vec<Header>,
-    /// Whether every header name was UTF-8. Where not, the names above are approximations: refuse the record.
+    /// Whether every header name was UTF-8 without NUL. Where not, the names above are approximations: refuse the record.
     pub headers_intact: bool,
 }
 
@@ -68,12 +68,15 @@ pub struct OutRecord {
     pub value: Option<Bytes>,
     /// Headers, in order.
     pub headers: Vec<Header>,
+    /// Timestamp in epoch ms; without one it is when the client takes the record. Topics with `LogAppendTime` have their own.
+    pub at: Option<i64>,
 }
 
 impl OutRecord {
     /// A record with null key and value.
     pub fn to(topic: impl Into<Arc<str>>) -> OutRecord {
-        OutRecord { topic: topic.into(), partition: None, key: None, value: None, headers: Vec::new() }
+        let headers = Vec::new();
+        OutRecord { topic: topic.into(), partition: None, key: None, value: None, headers, at: None }
     }
 
     /// Sets the partition.

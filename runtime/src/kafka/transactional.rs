@@ -65,7 +65,8 @@ pub enum SendFault {
 
 impl SendFault {
     fn of(error: KafkaError) -> SendFault {
-        if matches!(error.rdkafka_error_code(), Some(Code::PurgeQueue | Code::PurgeInflight)) {
+        let code = error.rdkafka_error_code();
+        if matches!(code, Some(Code::PurgeQueue | Code::PurgeInflight | Code::InvalidDifferentRecord)) {
             return SendFault::Purged;
         }
         match disposition_of(&error) {
@@ -241,6 +242,13 @@ impl TxnProducer {
             // Some retriable errors come at once.
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Learns what the brokers say of a topic now. librdkafka asks for the partitions of a topic that it knows only once in
+    /// five minutes, and refuses a partition that was added since.
+    pub fn learn(&self, topic: &str, within: Duration) -> Result<(), KafkaFault> {
+        let learned = self.producer.client().fetch_metadata(Some(topic), within);
+        learned.map(drop).map_err(KafkaFault::at("topic metadata"))
     }
 
     /// Begins a transaction and forgets the reports of the last one.

@@ -70,6 +70,18 @@ pub struct Owed {
     pub reply: Option<OwedReply>,
 }
 
+impl Owed {
+    /// What is owed for a command. A refusal is cut to what the table keeps, so that it says the same each time.
+    pub fn new(command: RowId, received_at: i64, refusal: Option<Refusal>, reply: Option<OwedReply>) -> Owed {
+        let refusal = refusal.map(|refusal| Refusal {
+            code: refusal.code,
+            field: refusal.field.map(|field| cut(&field, MAX_FIELD_BYTES).to_owned()),
+            message: cut(&refusal.message, MAX_MESSAGE_BYTES).to_owned(),
+        });
+        Owed { command, received_at, refusal, reply }
+    }
+}
+
 /// A reply that is owed. Where the command stood, and why it was refused, [`Owed`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwedReply {
@@ -156,9 +168,7 @@ impl<'a> Line<'a> {
     fn weight_bytes(&self) -> usize {
         let ids = self.owed.reply.as_ref().map_or(0, |reply| {
             let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-            text(&reply.task_id)
-                + text(&reply.shard_key)
-                + reply.correlation.as_ref().map_or(0, Vec::len)
+            text(&reply.task_id) + text(&reply.shard_key) + reply.correlation.as_ref().map_or(0, Vec::len)
         });
         120 + self.payload.as_ref().map_or(0, Vec::len) + ids
     }

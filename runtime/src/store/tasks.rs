@@ -228,6 +228,27 @@ pub async fn pending_near(
     session.all(PENDING_NEAR.bind(keys.into_text())).await
 }
 
+/// The same, of ids in ascending order and up to about `max_bytes` and one row: `true` says that some behind the last of
+/// the answer are missing for that reason.
+pub async fn pending_near_within(
+    session: &mut Session,
+    ids: impl IntoIterator<Item = RowId>,
+    max_bytes: u64,
+) -> Result<(Vec<NearRow>, bool), StoreError> {
+    let keys = JsonRows::of(ids, |row, id| {
+        row.uint(id.0);
+    });
+    if keys.is_empty() {
+        return Ok((Vec::new(), false));
+    }
+    let mut bytes = 0;
+    let full = |near: &NearRow| {
+        bytes += near.row.weight_bytes() as u64;
+        bytes >= max_bytes
+    };
+    session.some(PENDING_NEAR.bind(keys.into_text()), full).await
+}
+
 /// The cursors of the shards of these rows, to be read after the rows were committed.
 pub async fn cursors<'a>(
     session: &mut Session,

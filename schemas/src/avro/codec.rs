@@ -5,12 +5,14 @@ use apache_avro::writer::datum::GenericDatumWriter;
 use apache_avro::{Schema, rabin::Rabin};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io::{self, Read};
 use std::marker::PhantomData;
 
 use super::SINGLE_OBJECT_MARK;
 
-/// Longest string, byte string or array that a decoder allocates for: far above what the topics take.
-const MAX_ALLOCATION_BYTES: usize = 16 << 20;
+/// Longest string, byte string or array (as apache-avro holds it in memory) that a decoder allocates for. A body of
+/// 900 KiB may be 100,000 headers, which take 6 MB there.
+const MAX_ALLOCATION_BYTES: usize = 8 << 20;
 const HEADER_BYTES: usize = 10;
 
 /// Why bytes are not a record of ours. Always poison: the same bytes will fail again.
@@ -45,6 +47,12 @@ pub enum DecodeError {
         /// What Avro says.
         #[source]
         source: Box<apache_avro::Error>,
+    },
+    /// The datum ends before its schema does.
+    #[error("{record}: the record ends in the middle")]
+    Truncated {
+        /// Record that was expected.
+        record: &'static str,
     },
     /// The datum is followed by something.
     #[error("{record}: {surplus} bytes after the end of the record")]
@@ -134,13 +142,33 @@ impl<W: DeserializeOwned> Codec<W> {
         let wire = if header == self.header {
             self.reader.read_deser(&mut datum).map_err(datum_error)?
         } else if let Some((_, reader)) = self.older.iter().find(|(known, _)| known == header) {
-            let value = reader.read_value(&mut datum).map_err(datum_error)?;
-            apache_avro::from_value(&value).map_err(datum_error)?
+            let mut whole = Whole { rest: datum, ran_dry: false };
+            let value = reader.read_value(&mut whole);
+            if whole.ran_dry {
+                return Err(DecodeError::Truncated { record });
+            }
+            datum = whole.rest;
+            apache_avro::from_value(&value.map_err(datum_error)?).map_err(datum_error)?
         } else {
             let fingerprint = header[2..].try_into().map(u64::from_le_bytes).expect("ten bytes less two");
             return Err(DecodeError::UnknownSchema { record, fingerprint });
         };
         if datum.is_empty() { Ok(wire) } else { Err(DecodeError::Surplus { record, surplus: datum.len() }) }
+    }
+}
+
+/// Bytes that notice when more is wanted than there is: where a datum ends early, `read_value` of apache-avro 0.22
+/// reads null for what is missing, and a record that was cut would become another record.
+struct Whole<'a> {
+    rest: &'a [u8],
+    ran_dry: bool,
+}
+
+impl Read for Whole<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.rest.read(buffer)?;
+        self.ran_dry |= read < buffer.len();
+        Ok(read)
     }
 }
 

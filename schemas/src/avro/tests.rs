@@ -2,6 +2,8 @@
 
 mod evolution;
 mod golden;
+mod headers;
 mod hostile;
+mod next;
 mod round_trip;
 mod samples;

@@ -109,11 +109,11 @@ fn read_field<'a>(
             let (code, name) = (ReasonCode::UnknownField, field.name.as_bytes());
             submitted.refuse(Refusal::of_value(code, "the Avro field", name, problem));
         }
-        Target::Value => match into_bytes(VALUE, found) {
+        Target::Value => match into_bytes(VALUE, &found) {
             Ok(bytes) => submitted.value = Some(Cow::Borrowed(bytes)),
             Err(refusal) => submitted.refuse(refusal),
         },
-        Target::Field(Field::Key) => match into_bytes(Field::Key.json(), found) {
+        Target::Field(Field::Key) => match into_bytes(Field::Key.json(), &found) {
             Ok(bytes) => {
                 submitted.key = Some(Cow::Borrowed(bytes));
                 submitted.key_given = true;
@@ -151,7 +151,7 @@ fn into_scalar<'a>(field: Field, found: Found<'a>) -> Result<Cow<'a, [u8]>, Refu
     }
 }
 
-fn into_bytes<'a>(name: &str, found: Found<'a>) -> Result<&'a [u8], Refusal> {
+fn into_bytes<'a>(name: &str, found: &Found<'a>) -> Result<&'a [u8], Refusal> {
     let kind = match found {
         Found::Bytes(bytes) => return Ok(bytes),
         Found::Text(bytes) if std::str::from_utf8(bytes).is_ok() => return Ok(bytes),
@@ -233,7 +233,7 @@ fn add_header<'a>(submitted: &mut Submitted<'a>, name: Found<'a>, value: Found<'
     }
     let value = match value {
         Found::Null => Ok(None),
-        found => into_bytes(&format!("{HEADERS} {}", shown(name)), found).map(Some),
+        found => into_bytes(&format!("{HEADERS} {}", shown(name)), &found).map(Some),
     };
     submitted.push_header(value.and_then(|value| user_header(name, value)));
 }

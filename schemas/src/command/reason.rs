@@ -78,6 +78,9 @@ reason_codes! {
     TimeOutOfRange = "time_out_of_range",
         "A time lies outside the years 2001 to 2200, which can only be a mistake of unit.",
         "give epoch milliseconds, not seconds, microseconds or nanoseconds";
+    LeapSecond = "leap_second",
+        "A time lies in a leap second (23:59:60), which no epoch millisecond names.",
+        "give the second before or the one after";
     InvalidDelay = "invalid_delay",
         "A delay is not a duration of fixed length with a unit, is negative, or is finer than a millisecond.",
         "write it like 90s, 15m, 1h30m, 2d or PT1H30M";
@@ -132,6 +135,9 @@ reason_codes! {
     RefusedByStore = "refused_by_store",
         "The database refused this row, and would refuse it again.",
         "report it with the record: validation should have caught it";
+    ForeignRecord = "foreign_record",
+        "A record on an internal topic (`due`) that no program of Duestream wrote.",
+        "find out who writes there, and take that right away";
 }
 
 impl fmt::Display for ReasonCode {

@@ -77,7 +77,7 @@ impl TaskCommand {
             .expect("the value matches its schema, and a Vec takes every write");
     }
 
-    fn to_value(&self) -> Value {
+    pub(super) fn to_value(&self) -> Value {
         let text = |text: &Option<String>| optional(1, text.as_ref().map(|text| Value::String(text.clone())));
         let bytes = |bytes: &Option<Vec<u8>>| optional(1, bytes.as_ref().map(|b| Value::Bytes(b.clone())));
         let int = |number: Option<i32>| optional(1, number.map(Value::Int));

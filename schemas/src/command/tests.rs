@@ -1,9 +1,13 @@
 //! Commands as producers send them.
 
+mod avro;
 mod contract;
+mod forms;
 mod hashes;
 mod hostile;
+mod hostile_avro;
 mod refused;
+mod replies;
 mod taken;
 
 use super::*;
@@ -11,7 +15,7 @@ use super::*;
 const NOW_AT: i64 = 1_769_850_000_000;
 
 /// A record to be.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Record {
     key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
@@ -75,4 +79,42 @@ fn by_headers() -> Record {
 /// The same by JSON, with more members.
 fn by_json(members: &str) -> Record {
     Record::default().value(format!(r#"{{"delay": "90s", "topic": "callbacks"{members}}}"#))
+}
+
+/// A command as a single object.
+fn by_avro(command: &TaskCommand) -> Record {
+    Record::default().value(command.encode())
+}
+
+/// The least command by Avro.
+fn task_command() -> TaskCommand {
+    TaskCommand { delay: Some("90s".into()), topic: Some("callbacks".into()), ..TaskCommand::default() }
+}
+
+/// What ingest knows of schemas: a registry's by id.
+#[derive(Default)]
+struct Registry {
+    known: KnownSchemas,
+    ids: std::collections::HashMap<u32, Lookup>,
+}
+
+impl Registry {
+    /// A registry in which `text` is schema 7.
+    fn of(text: &str) -> Registry {
+        let lookup = match WriterSchema::parse(text) {
+            Ok(schema) => Lookup::Known(std::sync::Arc::new(schema)),
+            Err(fault) => Lookup::Unusable(fault),
+        };
+        Registry { known: KnownSchemas::shipped(), ids: [(7, lookup)].into() }
+    }
+}
+
+impl WriterSchemas for Registry {
+    fn by_fingerprint(&self, fingerprint: u64) -> Option<std::sync::Arc<WriterSchema>> {
+        self.known.by_fingerprint(fingerprint)
+    }
+
+    fn by_id(&self, id: u32) -> Lookup {
+        self.ids.get(&id).cloned().unwrap_or(Lookup::Unfetched)
+    }
 }

@@ -19,13 +19,32 @@ pub(super) fn parse_time(field: &str, text: &str) -> Result<i64, Refusal> {
             text.parse().map_err(|_| refuse(ReasonCode::TimeOutOfRange, "is far outside 2001 to 2200"))?;
         return check_range(at).map_err(|problem| refuse(ReasonCode::TimeOutOfRange, &problem));
     }
-    let Ok(timestamp) = text.parse::<Timestamp>() else {
-        return Err(if text.parse::<civil::DateTime>().is_ok() {
-            refuse(ReasonCode::TimeWithoutZone, "has no offset from UTC")
-        } else {
-            refuse(ReasonCode::InvalidTime, "is neither RFC 3339 nor epoch milliseconds")
+    // RFC 9557, as Java's ZonedDateTime writes it. The zone may contradict the offset, and without an offset it names
+    // no instant in the night of a clock change: neither is guessed.
+    let (plain, zone) = match text.split_once('[') {
+        Some((plain, _)) => (plain, true),
+        None => (text, false),
+    };
+    let Ok(timestamp) = plain.parse::<Timestamp>() else {
+        return Err(match plain.parse::<civil::DateTime>() {
+            Ok(_) if zone => refuse(
+                ReasonCode::TimeWithoutZone,
+                "has no offset from UTC, and the name of a zone does not tell the two instants apart that some local times \
+                 are",
+            ),
+            Ok(_) => refuse(ReasonCode::TimeWithoutZone, "has no offset from UTC"),
+            Err(_) => refuse(ReasonCode::InvalidTime, "is neither RFC 3339 nor epoch milliseconds"),
         });
     };
+    if zone {
+        let problem = "names a zone in brackets, which may contradict the offset before it";
+        return Err(refuse(ReasonCode::InvalidTime, problem));
+    }
+    // jiff reads it as the second before, and the task would be early.
+    if is_leap_second(plain) {
+        let problem = "lies in a leap second, which epoch milliseconds do not have";
+        return Err(refuse(ReasonCode::LeapSecond, problem));
+    }
     let mut at = timestamp.as_millisecond();
     if timestamp > Timestamp::from_millisecond(at).unwrap_or(Timestamp::MAX) {
         at += 1;
@@ -55,6 +74,13 @@ pub(super) fn after(field: &str, text: &str, from_at: i64, delay_ms: i64) -> Res
 /// RFC 3339 of an instant, for messages.
 pub(super) fn rfc3339(at: i64) -> String {
     Timestamp::from_millisecond(at).map_or_else(|_| format!("{at} ms"), |timestamp| timestamp.to_string())
+}
+
+/// Whether the second is 60, in a text that is a time.
+fn is_leap_second(text: &str) -> bool {
+    let Some((_, time)) = text.split_once(['T', 't', ' ']) else { return false };
+    let clock: Vec<u8> = time.bytes().filter(|byte| *byte != b':').take(6).collect();
+    clock.iter().all(u8::is_ascii_digit) && clock.ends_with(b"60") && clock.len() == 6
 }
 
 fn is_whole_number(text: &str) -> bool {

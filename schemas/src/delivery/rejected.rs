@@ -18,6 +18,9 @@ pub const SOURCE_OFFSET: &str = "duestream-rejected-offset";
 /// Timestamp of the command.
 pub const SOURCE_TIMESTAMP: &str = "duestream-rejected-timestamp";
 
+/// How long the value was, where it was too long even for `rejected` and only its beginning is kept.
+pub const VALUE_BYTES: &str = "duestream-rejected-value-bytes";
+
 /// Where a rejected record stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'a> {

@@ -7,7 +7,7 @@ use crate::setup::Mutation;
 use crate::world::{Delayed, Mishap, World, topic, topic_number};
 use protocol::slot::{
     Action, Cause, DueItem, Event, Facts, Fault, FaultKind, Input, JournalChunk, Lane, LogBounds, Lookup,
-    Now, Outgoing, ScriptFault, SendOutcome, Slot as Machine, Step, Target, TxnEnd,
+    Now, Outgoing, ScriptFault, SendOutcome, Slot as Machine, Step, StrayEnd, Target, TxnEnd,
 };
 use protocol::slot_store::{Entry, TakenOver, Topic};
 use schemas::due::{Completion, DueKind, DueRecord};
@@ -33,6 +33,8 @@ pub struct Dispatcher {
     paused: bool,
     /// Reports of the quarantine lane that nobody has looked at.
     reports: Option<SendOutcome>,
+    /// How copies to `rejected` ended, where nobody has looked yet.
+    strays: Option<Vec<StrayEnd>>,
     /// Local clock minus true time.
     pub skew_ms: i64,
     born_at: i64,
@@ -82,6 +84,7 @@ impl Doing {
             (Action::Agenda { .. }, None) => "agenda",
             (Action::Claim { .. }, None) => "claim",
             (Action::LookUp { .. }, None) => "look_up",
+            (Action::KeepStrays(_), None) => "keep_strays",
             (Action::Release { .. }, None) => "release",
             (Action::Settle { .. }, None) => "settle",
             (Action::Forget, None) => "forget",
@@ -109,6 +112,7 @@ impl Dispatcher {
             read_from: 0,
             paused: false,
             reports: None,
+            strays: None,
             skew_ms: 0,
             born_at,
             lost: false,
@@ -198,6 +202,10 @@ impl Dispatcher {
             self.handle(w, Input::Reports(outcome));
             return true;
         }
+        if soon && let Some(ends) = self.strays.take() {
+            self.handle(w, Input::Strays(ends));
+            return true;
+        }
         let log = &w.kafka.due[usize::from(self.slot.0)];
         let end = log.len() as i64;
         if self.paused || self.read_from >= end || !self.machine.wants_due() {
@@ -210,7 +218,10 @@ impl Dispatcher {
             log[self.read_from as usize..to as usize].iter().map(|(_, item)| item.clone()).collect();
         if w.has(Mutation::FenceCheckOff) {
             let end = w.kafka.journal_end(self.slot);
-            items.iter_mut().filter_map(|item| item.record.as_mut()).for_each(|record| record.fence = end);
+            items
+                .iter_mut()
+                .filter_map(|item| item.record.as_mut().ok())
+                .for_each(|record| record.fence = end);
         }
         if w.has(Mutation::WithdrawOverFlying) {
             self.force(&mut items);
@@ -232,10 +243,10 @@ impl Dispatcher {
                 && self.flying.iter().any(|entry| entry.member == record.row_gen())
         };
         let (forced, rest) =
-            std::mem::take(items).into_iter().partition(|item| item.record.as_ref().is_some_and(flying));
+            std::mem::take(items).into_iter().partition(|item| item.record.as_ref().is_ok_and(flying));
         *items = rest;
         let forced: Vec<DueItem> = forced;
-        self.forced.extend(forced.into_iter().filter_map(|item| item.record));
+        self.forced.extend(forced.into_iter().filter_map(|item| item.record.ok()));
     }
 
     fn carry_on(&mut self, w: &mut World, mut doing: Doing) -> Did {
@@ -280,9 +291,16 @@ impl Dispatcher {
         let mut action = action.clone();
         mistakes_of_scripts(w, &mut action, self.read_from);
         let slot = usize::from(self.slot.0);
+        if let Action::StartCold(positions) = &action {
+            w.kafka.cold_from[slot] = w.kafka.cold_from[slot].max(positions.due_pos);
+        }
         match w.mishap(name) {
             Mishap::None => {
                 let answer = w.redis[slot].run(&action, &mut self.grip, w.now);
+                if let Some(meta) = &w.redis[slot].store.meta {
+                    let due_pos = meta.positions.due_pos;
+                    w.oracle.passed(&w.kafka, slot, due_pos);
+                }
                 self.mistaken_answer(w, answer)
             }
             Mishap::Refused => {
@@ -375,7 +393,20 @@ impl Dispatcher {
                 self.paused = matches!(doing.action, Action::PauseDue);
                 Some(if w.mishap(name) == Mishap::None { Input::Done } else { Input::Failed("pause".into()) })
             }
-            Action::LookUp { topics } => Some(Input::Facts(look_up(w, topics))),
+            Action::LookUp { topics, .. } => Some(Input::Facts(look_up(w, topics))),
+            Action::KeepStrays(strays) => {
+                let strays = strays.clone();
+                let end = |mishap| match mishap {
+                    Mishap::None => StrayEnd::Kept,
+                    Mishap::Refused | Mishap::AnswerLost | Mishap::Later => StrayEnd::Failed("down".into()),
+                };
+                let ends: Vec<StrayEnd> = strays.iter().map(|_| end(w.mishap(name))).collect();
+                for (stray, _) in strays.iter().zip(&ends).filter(|(_, end)| **end == StrayEnd::Kept) {
+                    w.kafka.rejected[usize::from(self.slot.0)].insert(stray.offset);
+                }
+                self.strays = Some(ends);
+                Some(Input::Done)
+            }
             Action::Send { .. } => self.send(w, doing),
             Action::Commit { lane } => {
                 let lane = *lane;
@@ -393,6 +424,7 @@ impl Dispatcher {
         if *stage == 0 {
             self.grip = if self.played { self.grip } else { None };
             self.reports = None;
+            self.strays = None;
         }
         if self.played || w.has(Mutation::NoBarrier) {
             // Nobody is fenced: whatever epoch is current is used.
@@ -665,10 +697,12 @@ fn count(w: &mut World, event: &Event) {
         Event::Stale(_) => w.saw("stale"),
         Event::Held(_) => w.saw("withdraw held"),
         Event::Paused(true) => w.saw("due paused"),
+        Event::Strays { kept, .. } if *kept > 0 => w.saw("garbage kept"),
         Event::OutOfMemory => w.saw("out of memory"),
         Event::Alarm(alarm, _) => w.saw(&format!("alarm: {}", alarm.as_str())),
         Event::Running { cold: true, .. }
         | Event::Preloaded(_)
+        | Event::Strays { .. }
         | Event::Paused(false)
         | Event::Halted(..) => {}
     }

@@ -263,17 +263,6 @@ fn expired_and_bury_marked_records_go_to_dead_at_their_due_time() {
 }
 
 #[test]
-fn garbage_on_due_is_passed_over_with_an_alarm() {
-    let (world, mut owner) = started();
-    let items = vec![crate::slot::DueItem::read(0, b"garbage".to_vec())];
-    owner.slot.handle(world.now(), Input::Due(items));
-    let step = owner.slot.step(world.now());
-    assert!(matches!(step, Step::Wait { .. }), "{step:?}");
-    owner.events.extend(owner.slot.take_events());
-    assert_eq!(alarms(&owner), [Alarm::BadDueRecord]);
-}
-
-#[test]
 fn a_journal_that_ends_before_what_was_reached_halts_the_slot() {
     let (mut world, mut owner) = started();
     world.schedule(1, "a", 10_000);

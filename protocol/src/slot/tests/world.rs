@@ -3,7 +3,7 @@
 use super::redis::{FakeRedis, Grip};
 use crate::slot::{
     Action, DueItem, Event, Facts, Fault, FaultKind, Input, JournalChunk, JournalItem, Lane, LogBounds,
-    Lookup, Now, Outgoing, ScriptFault, SendOutcome, Slot, SlotConfig, Step, Target, TxnEnd,
+    Lookup, Now, Outgoing, ScriptFault, SendOutcome, Slot, SlotConfig, Step, StrayEnd, Target, TxnEnd,
 };
 use crate::slot_store::{Entry, Topic};
 use schemas::due::{Completion, Deliver, DueKind, DueRecord};
@@ -69,6 +69,14 @@ pub(in crate::slot) struct World {
     pub(in crate::slot) now_ms: i64,
     pub(in crate::slot) redis: FakeRedis,
     pub(in crate::slot) due: Vec<DueRecord>,
+    /// Offsets of `due` at which something else stands.
+    pub(in crate::slot) garbage: BTreeSet<usize>,
+    /// Offsets of `due` that were copied to `rejected`.
+    pub(in crate::slot) rejected: Vec<i64>,
+    /// How copies to `rejected` end, if not well.
+    pub(in crate::slot) rejected_fault: Option<StrayEnd>,
+    /// What is remembered of topics where it is out of date; `lookups` says what is true.
+    pub(in crate::slot) stale_lookups: HashMap<Topic, Lookup>,
     /// Offset = index; `None`: a commit marker.
     journal: Vec<Option<(JournalRecord, usize)>>,
     txns: Vec<Option<Txn>>,
@@ -98,6 +106,7 @@ pub(in crate::slot) struct Owner {
     open: [Option<usize>; 2],
     read_from: usize,
     reports: Option<SendOutcome>,
+    strays: Option<Vec<StrayEnd>>,
     pub(in crate::slot) events: Vec<Event>,
     pub(in crate::slot) stopped: bool,
 }
@@ -119,6 +128,7 @@ impl World {
             open: [None; 2],
             read_from: 0,
             reports: None,
+            strays: None,
             events: Vec::new(),
             stopped: false,
         }
@@ -136,6 +146,12 @@ impl World {
         if let Some(record) = self.pending.get(&row_gen) {
             self.due.push(DueRecord { fence: self.next, ..record.clone() });
         }
+    }
+
+    /// Somebody else writes to `due`.
+    pub(in crate::slot) fn litter(&mut self) {
+        self.garbage.insert(self.due.len());
+        self.due.push(deliver_record(0, "garbage", 0, 0));
     }
 
     pub(in crate::slot) fn withdraw(&mut self, row_gen: RowGen) {
@@ -294,8 +310,10 @@ impl World {
         let now = self.now();
         if owner.slot.wants_due() && owner.read_from < self.due.len() {
             let end = self.due.len().min(owner.read_from + 7);
-            let items =
-                (owner.read_from..end).map(|n| DueItem::read(n as i64, self.due[n].encode())).collect();
+            let bytes = |n: usize| {
+                if self.garbage.contains(&n) { b"garbage".to_vec() } else { self.due[n].encode() }
+            };
+            let items = (owner.read_from..end).map(|n| DueItem::read(n as i64, bytes(n))).collect();
             owner.read_from = end;
             idle = false;
             owner.slot.handle(now, Input::Due(items));
@@ -305,6 +323,10 @@ impl World {
         {
             idle = false;
             owner.slot.handle(now, Input::Reports(outcome));
+        }
+        if let Some(ends) = owner.strays.take() {
+            idle = false;
+            owner.slot.handle(now, Input::Strays(ends));
         }
         match owner.slot.step(now) {
             Step::Do(action) => {
@@ -362,6 +384,15 @@ impl World {
             Action::SeekDue { offset } => {
                 owner.read_from = offset as usize;
                 owner.reports = None;
+                owner.strays = None;
+                Input::Done
+            }
+            Action::KeepStrays(strays) => {
+                let end = self.rejected_fault.clone().unwrap_or(StrayEnd::Kept);
+                if end == StrayEnd::Kept {
+                    self.rejected.extend(strays.iter().map(|stray| stray.offset));
+                }
+                owner.strays = Some(vec![end; strays.len()]);
                 Input::Done
             }
             Action::PauseDue | Action::ResumeDue => Input::Done,
@@ -372,11 +403,12 @@ impl World {
             Action::Claim { now_at, quotas, .. } => {
                 Input::Claimed(redis.claim(now_at.min(now), &quotas, grip))
             }
-            Action::LookUp { topics } => {
+            Action::LookUp { topics, fresh } => {
                 let facts =
                     Facts { partitions: 4, leaderless: vec![], max_message_bytes: 1 << 20, compacted: false };
                 let known = |topic: Topic| {
-                    let lookup = self.lookups.get(&topic).cloned();
+                    let remembered = if fresh { None } else { self.stale_lookups.get(&topic) };
+                    let lookup = remembered.or(self.lookups.get(&topic)).cloned();
                     (topic, lookup.unwrap_or(Lookup::Known(facts.clone())))
                 };
                 Input::Facts(topics.into_iter().map(known).collect())
@@ -447,13 +479,15 @@ fn broken(action: &Action, grip: &mut Option<Grip>) -> Input {
     let fault = || ScriptFault::TimedOut;
     let text = || "mishap".to_owned();
     match action {
+        // Only begins something, which cannot fail.
+        Action::KeepStrays(_) => Input::Done,
         Action::InitLanes | Action::SeekDue { .. } | Action::PauseDue | Action::ResumeDue => {
             Input::Failed(text())
         }
         Action::InspectLogs { .. } => Input::Logs(Err(text())),
         Action::CommitBarrier(_) => Input::Barrier(Err(text())),
         Action::ReadJournal { .. } => Input::Journal(Err(text())),
-        Action::LookUp { topics } => {
+        Action::LookUp { topics, .. } => {
             Input::Facts(topics.iter().map(|topic| (topic.clone(), Lookup::Unavailable)).collect())
         }
         Action::Send { records, .. } => {

@@ -3,7 +3,7 @@ use runtime::kafka::{
     BatchProducer, BatchSettings, Disposition, Member, MemberEvent, MemberSettings, OutRecord, Record,
     Refusal,
 };
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::time::Duration;
 
 /// Reads one partition from its beginning until `count` records have come.
@@ -113,7 +113,7 @@ async fn null_and_empty_are_told_apart_on_the_way_through() {
 #[tokio::test]
 async fn a_header_name_that_is_not_text_is_read_and_marked() {
     let name = topic("batch-header", 1, &[]).await;
-    produce_with_header(&name, c"caf\xe9");
+    produce_with_header(&name, b"caf\xe9", Some(b"x"));
     fill(&name, 0, 1..2).await;
     let got = read(&name, 2).await;
     assert!(!got[0].headers_intact);
@@ -121,9 +121,39 @@ async fn a_header_name_that_is_not_text_is_read_and_marked() {
     assert!(got[1].headers_intact, "the partition goes on");
 }
 
+#[tokio::test]
+async fn a_header_name_with_a_nul_is_not_cut_short_without_a_word() {
+    let name = topic("batch-nul", 1, &[]).await;
+    for (header, value) in [
+        (&b"a\0b"[..], Some(&b"x"[..])),
+        (b"a\0b", None),
+        (b"\0", Some(b"")),
+        (b"", Some(b"x")),
+        (b"long name", None),
+    ] {
+        produce_with_header(&name, header, value);
+    }
+    let got = read(&name, 5).await;
+    let seen: Vec<_> = got
+        .iter()
+        .map(|record| {
+            let header = &record.headers[0];
+            (header.name.as_str(), header.value.as_deref(), record.headers_intact)
+        })
+        .collect();
+    let expected = [
+        ("a\u{fffd}b", Some(&b"x"[..]), false),
+        ("a\u{fffd}b", None, false),
+        ("\u{fffd}", Some(b""), false),
+        ("", Some(b"x"), true),
+        ("long name", None, true),
+    ];
+    assert_eq!(seen, expected);
+}
+
 /// Any client may send such a name; rdkafka's own types cannot.
-#[expect(unsafe_code, reason = "only librdkafka itself takes a header name that is not UTF-8")]
-fn produce_with_header(topic: &str, header: &CStr) {
+#[expect(unsafe_code, reason = "only librdkafka itself takes a header name that is not UTF-8 or holds a NUL")]
+fn produce_with_header(topic: &str, header: &[u8], value: Option<&[u8]>) {
     use rdkafka::producer::{BaseProducer, Producer};
     use rdkafka_sys::rd_kafka_vtype_t as vtype;
     let producer: BaseProducer = rdkafka::ClientConfig::new()
@@ -131,9 +161,19 @@ fn produce_with_header(topic: &str, header: &CStr) {
         .create()
         .unwrap();
     let topic = CString::new(topic).unwrap();
-    // SAFETY: the producer is alive, all pointers live through the call, each type is followed by what it asks for,
-    // and the list ends with END. librdkafka copies everything.
+    let value_pointer = value.map_or(std::ptr::null(), <[u8]>::as_ptr);
+    let size = |bytes: &[u8]| isize::try_from(bytes.len()).unwrap();
+    // SAFETY: the producer is alive, all pointers live through the calls, each type is followed by what it asks for,
+    // and the list ends with END. librdkafka copies everything but the headers, which the message owns once it is taken.
     let error = unsafe {
+        let headers = rdkafka_sys::rd_kafka_headers_new(1);
+        rdkafka_sys::rd_kafka_header_add(
+            headers,
+            header.as_ptr().cast(),
+            size(header),
+            value_pointer.cast(),
+            size(value.unwrap_or_default()),
+        );
         rdkafka_sys::rd_kafka_producev(
             producer.client().native_ptr(),
             vtype::RD_KAFKA_VTYPE_TOPIC,
@@ -142,10 +182,8 @@ fn produce_with_header(topic: &str, header: &CStr) {
             0_i32,
             vtype::RD_KAFKA_VTYPE_MSGFLAGS,
             rdkafka_sys::RD_KAFKA_MSG_F_COPY,
-            vtype::RD_KAFKA_VTYPE_HEADER,
-            header.as_ptr(),
-            c"x".as_ptr(),
-            1_isize,
+            vtype::RD_KAFKA_VTYPE_HEADERS,
+            headers,
             vtype::RD_KAFKA_VTYPE_END,
         )
     };

@@ -1,10 +1,11 @@
 //! Rows go from table to table, and nothing of them is lost on the way.
 
 use protocol::admission::{ContentHash, Identity};
-use protocol::life::{Ended, Held, Moved, Place, RowKey, Waiting, Working};
+use protocol::life::{Effects, Ended, Held, Moved, Place, RowKey, Waiting, Working};
 use protocol::state::TaskState;
+use runtime::store::intents::Telling;
 use runtime::store::testing::TestDb;
-use runtime::store::{PendingRow, RunningRow, TaskRow, held, moves, running, tasks};
+use runtime::store::{PendingRow, RunningRow, TaskRow, held, life, running, tasks};
 use runtime::testing::row;
 use runtime::{pending_columns, running_columns, task_columns};
 use schemas::delivery::DeadReason;
@@ -13,7 +14,7 @@ use schemas::ids::{Generation, RowId, Shard};
 use schemas::row::{RowHistory, RowOptions};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 struct World {
     test: TestDb,
@@ -44,7 +45,12 @@ impl World {
         let found = held::lock(&mut tx, &ids).await.unwrap();
         let moved: Vec<Moved> =
             found.iter().map(|from| Moved { from: from.clone(), to: change(from.clone()) }).collect();
-        moves::write(&mut tx, &moved).await.unwrap();
+        let noted = |held: &&Held| matches!(&held.place, Place::Pending(waiting) if waiting.noted);
+        let forgotten = found.iter().filter(noted).filter_map(Held::pending_key).collect();
+        let effects = Effects { moved: moved.clone(), forgotten, ..Effects::default() };
+        let nobody = HashMap::new();
+        let telling = Telling { received_at: 0, resend_at: 0, asked: &nobody };
+        life::write(&mut tx, &effects, telling).await.unwrap();
         tx.commit().await.unwrap();
         // What is found next is what was written.
         let mut tx = self.test.db.begin("test").await.unwrap();

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::samples;
-use crate::avro::DecodeError;
+use crate::ack::Ack;
+use crate::avro::{DecodeError, ReadReply, SHIPPED, TASK_COMMAND_VERSIONS};
+use crate::command::TaskCommand;
 use crate::due::DueRecord;
 use crate::journal::JournalRecord;
 use crate::row::{RowBody, RowHistory, RowOptions};
@@ -56,6 +58,17 @@ fn check<T: Debug + PartialEq>(
             assert_eq!(to_hex(&encode(sample)), text, "{} is written otherwise now", path.display());
         }
     }
+}
+
+/// Datums (without the header of a single object) that the newest version wrote.
+pub(super) fn datums(record: &str) -> Vec<Vec<u8>> {
+    let versions = SHIPPED.iter().find(|(name, _)| *name == record).unwrap().1.len();
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(record);
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&format!("v{versions}.")))
+        .map(|path| from_hex(&fs::read_to_string(path).unwrap())[10..].to_vec())
+        .collect()
 }
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -112,4 +125,39 @@ fn blobs_of_rows_keep_their_bytes() {
     );
     let history = samples::history_two();
     check("row_history", HISTORY_VERSIONS.len(), "two", &history, RowHistory::encode, RowHistory::decode);
+}
+
+#[test]
+fn acks_keep_their_bytes() {
+    let versions = crate::avro::wire_ack::VERSIONS.len();
+    for (case, sample) in [
+        ("progress", samples::ack_progress()),
+        ("succeeded", samples::ack_succeeded()),
+        ("failed", samples::ack_failed()),
+    ] {
+        check("ack", versions, case, &sample, Ack::encode, Ack::decode);
+    }
+}
+
+#[test]
+fn replies_keep_their_bytes() {
+    let versions = crate::avro::wire_reply::VERSIONS.len();
+    let (accepted, refused, least) =
+        (samples::reply_accepted(), samples::reply_refused(), samples::reply_least());
+    for (case, sample) in [("accepted", &accepted), ("refused", &refused), ("least", &least)] {
+        check("reply", versions, case, sample, samples::encode_reply, ReadReply::decode);
+    }
+}
+
+#[test]
+fn commands_keep_their_bytes() {
+    let versions = TASK_COMMAND_VERSIONS.len();
+    for (case, sample) in [("least", samples::command_least()), ("most", samples::command_most())] {
+        let read = |bytes: &[u8]| {
+            // The parser reads them; what it finds must be what the newest version says now.
+            assert_eq!(samples::parsed(bytes), samples::parsed(&sample.encode()));
+            Ok(sample.clone())
+        };
+        check("task_command", versions, case, &sample, TaskCommand::encode, read);
+    }
 }

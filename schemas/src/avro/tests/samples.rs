@@ -1,10 +1,15 @@
 //! One sample for each way in which a record can be filled. Golden bytes depend on them: never change one, add another.
 
+use crate::ack::{Ack, AckOutcome};
+use crate::avro::ReadReply;
+use crate::command::{AvroTime, Command, KnownSchemas, ReasonCode, RecordView, Refusal, Rules, TaskCommand};
+use crate::delivery::{DeliveryId, Origin};
 use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
 use crate::ids::{Generation, RowId, Shard, SourceId};
 use crate::journal::{EntryKind, JournalEntry, JournalKind, JournalRecord, OwnerToken};
 use crate::options::{Backoff, Growth};
 use crate::record::Header;
+use crate::reply::{Answer, Reply};
 use crate::row::{RowBody, RowHistory, RowOptions};
 
 fn id() -> RowId {
@@ -184,4 +189,132 @@ pub(super) fn options_retried() -> RowOptions {
 /// Two attempts.
 pub(super) fn history_two() -> RowHistory {
     RowHistory { attempts: history() }
+}
+
+fn delivery_id() -> DeliveryId {
+    DeliveryId {
+        shard: Shard(63),
+        due_at: 1_769_850_000_000,
+        id: id(),
+        generation: Generation(3),
+        attempt: 2,
+    }
+}
+
+/// A consumer that is at work and says how far.
+pub(super) fn ack_progress() -> Ack {
+    Ack { delivery_id: delivery_id(), outcome: AckOutcome::Progress, progress: Some(vec![0, 0xff]) }
+}
+
+/// The least ack.
+pub(super) fn ack_succeeded() -> Ack {
+    Ack { delivery_id: delivery_id(), outcome: AckOutcome::Succeeded, progress: None }
+}
+
+/// An ack with all there is.
+pub(super) fn ack_failed() -> Ack {
+    let outcome = AckOutcome::Failed { reason: Some("räum auf".into()), permanent: true };
+    Ack { delivery_id: delivery_id(), outcome, progress: Some(Vec::new()) }
+}
+
+/// A reply to a command that was accepted.
+pub(super) fn reply_accepted() -> ReadReply {
+    ReadReply {
+        answer: "accepted".into(),
+        correlation: Some(vec![0, 0xff]),
+        task_id: Some("bestellung-4711".into()),
+        shard_key: Some("kunde-12".into()),
+        due_at: Some(1_769_850_000_000),
+        ..reply_least()
+    }
+}
+
+/// A reply to a command that was refused.
+pub(super) fn reply_refused() -> ReadReply {
+    let refusal = refusal();
+    ReadReply {
+        correlation: Some(b"c-1".to_vec()),
+        task_id: Some("t".into()),
+        shard_key: Some("t".into()),
+        reason: Some("invalid_time".into()),
+        field: refusal.field,
+        message: Some(refusal.message),
+        ..reply_least()
+    }
+}
+
+/// A reply to a command that could not be read.
+pub(super) fn reply_least() -> ReadReply {
+    ReadReply {
+        answer: "rejected".into(),
+        correlation: None,
+        task_id: None,
+        shard_key: None,
+        due_at: None,
+        reason: None,
+        field: None,
+        message: None,
+        topic: "duestream.tasks".into(),
+        partition: 7,
+        offset: 1 << 41,
+    }
+}
+
+fn refusal() -> Refusal {
+    // Not by `Refusal::of_value`: remedies may be worded better one day, golden bytes never change.
+    let message = "due_at \"morgen früh\" is no time; write it otherwise".to_owned();
+    Refusal { code: ReasonCode::InvalidTime, field: Some("due_at".into()), message }
+}
+
+/// Writes a reply that says what a sample says.
+pub(super) fn encode_reply(sample: &ReadReply) -> Vec<u8> {
+    let refusal = sample.reason.as_ref().map(|_| refusal());
+    let reply = Reply {
+        answer: Answer::from_code(&sample.answer).unwrap(),
+        task_id: sample.task_id.as_deref(),
+        shard_key: sample.shard_key.as_deref(),
+        due_at: sample.due_at,
+        refusal: refusal.as_ref(),
+        correlation: sample.correlation.as_deref(),
+        origin: Origin {
+            topic: &sample.topic,
+            partition: sample.partition,
+            offset: sample.offset,
+            timestamp_at: 0,
+        },
+    };
+    reply.value(true)
+}
+
+/// A command with nothing but what it needs.
+pub(super) fn command_least() -> TaskCommand {
+    TaskCommand { delay: Some("90s".into()), topic: Some("callbacks".into()), ..TaskCommand::default() }
+}
+
+/// A command with every field that a schedule may have.
+pub(super) fn command_most() -> TaskCommand {
+    TaskCommand {
+        op: Some("schedule".into()),
+        due_at: Some(AvroTime::Ms(1_769_850_000_000)),
+        topic: Some("callbacks".into()),
+        task_id: Some("bestellung-4711".into()),
+        shard_key: Some("kunde-12".into()),
+        key: Some(vec![0, 0xff]),
+        no_key: Some(false),
+        value: Some(b"\xc3\x01{\"a\": 1}".to_vec()),
+        headers: headers(),
+        partition: Some(i32::MAX),
+        expires_at: Some(AvroTime::Text("2027-01-01T00:00:00+01:00".into())),
+        completion: Some("on_delivery".into()),
+        reply: Some(true),
+        correlation: Some(vec![0, 0xff]),
+        ..TaskCommand::default()
+    }
+}
+
+/// What the parser makes of a value.
+pub(super) fn parsed(value: &[u8]) -> Command {
+    let record =
+        RecordView { key: Some(b"k"), value: Some(value), headers: &[], timestamp_at: 1_769_000_000_000 };
+    Command::parse(&record, &Rules::new("duestream."), &KnownSchemas::shipped()).unwrap()
 }

@@ -47,7 +47,8 @@ pub struct SchemaFault {
 }
 
 impl SchemaFault {
-    fn new(problem: impl Into<String>) -> SchemaFault {
+    /// A fault in these words, which follow *the schema*.
+    pub fn new(problem: impl Into<String>) -> SchemaFault {
         SchemaFault { problem: problem.into() }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::delivery::{self, DeadReason, dead, rejected};
+use crate::reply::{self, Answer};
 
 fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/CONTRACT.md")
@@ -27,7 +28,7 @@ fn check_table(table: &str, rows: &str) {
     }
 }
 
-// One test for both tables: each rewrites the file.
+// One test for all tables: each rewrites the file.
 #[test]
 fn the_tables_of_codes_are_those_of_the_code() {
     let mut rows = String::from("| code | refused when | remedy |\n|---|---|---|\n");
@@ -42,6 +43,12 @@ fn the_tables_of_codes_are_those_of_the_code() {
         writeln!(rows, "| `{}` | {} |", reason.as_str(), reason.meaning()).unwrap();
     }
     check_table("dead reasons", &rows);
+
+    let mut rows = String::from("| answer | means |\n|---|---|\n");
+    for answer in Answer::ALL {
+        writeln!(rows, "| `{}` | {} |", answer.as_str(), answer.meaning()).unwrap();
+    }
+    check_table("answers", &rows);
 }
 
 #[test]
@@ -73,6 +80,18 @@ fn every_name_of_the_contract_is_documented() {
         rejected::SOURCE_PARTITION,
         rejected::SOURCE_OFFSET,
         rejected::SOURCE_TIMESTAMP,
+        rejected::VALUE_BYTES,
+        reply::ANSWER,
+        reply::CORRELATION,
+        reply::TASK_ID,
+        reply::SHARD_KEY,
+        reply::DUE_AT,
+        reply::REASON,
+        reply::FIELD,
+        reply::MESSAGE,
+        reply::SOURCE_TOPIC,
+        reply::SOURCE_PARTITION,
+        reply::SOURCE_OFFSET,
     ];
     for name in fields.chain(json_only).chain(added) {
         assert!(text.contains(&format!("`{name}`")), "{name} is missing in docs/CONTRACT.md");

@@ -37,7 +37,7 @@ fn json() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// What a command must keep once it is taken.
-fn check(record: &Record) {
+pub(super) fn check(record: &Record) {
     let rules = Rules::new("duestream.");
     match record.parse() {
         Ok(command) => {

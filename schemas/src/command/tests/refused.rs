@@ -24,13 +24,6 @@ fn what_has_no_form_is_refused() {
 }
 
 #[test]
-fn avro_is_refused_until_it_is_built() {
-    for value in [&[0xc3, 0x01, 1, 2, 3][..], &[0, 0, 0, 0, 1], &[0]] {
-        assert_refused(&Record::default().value(value), ReasonCode::Unsupported, None);
-    }
-}
-
-#[test]
 fn broken_json_is_refused() {
     for value in
         ["{", "{}x", "{} {}", r#"{"a": 1,}"#, "{\"topic\": \"\u{1}\"}", r#"{"a": "\ud800"}"#, "{'a': 1}"]
@@ -38,8 +31,28 @@ fn broken_json_is_refused() {
         assert_refused(&Record::default().value(value), ReasonCode::InvalidJson, None);
     }
     assert_refused(&Record::default().value(b"{\"a\": \"\xff\"}"), ReasonCode::InvalidJson, None);
-    let deep = format!("{}1{}", "{\"a\": ".repeat(100_000), "}".repeat(100_000));
-    assert_refused(&Record::default().value(deep), ReasonCode::InvalidJson, None);
+}
+
+#[test]
+fn nested_json_is_refused_at_any_depth() {
+    for (open, close, code) in [
+        ("{\"a\": ", "}", ReasonCode::InvalidJson),
+        ("{\"value\": ", "}", ReasonCode::InvalidJson),
+        ("{\"headers\": ", "}", ReasonCode::InvalidJson),
+    ] {
+        let deep = format!("{}1{}", open.repeat(100_000), close.repeat(100_000));
+        assert_refused(&Record::default().value(deep), code, None);
+        // Never closed.
+        assert_refused(&Record::default().value(open.repeat(100_000)), code, None);
+    }
+    for depth in [1, 100, 100_000] {
+        let array = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let refusal = by_json(&format!(r#", "value": {array}"#)).refusal();
+        assert!(
+            matches!(refusal.code, ReasonCode::InvalidField | ReasonCode::InvalidJson),
+            "{depth}: {refusal}"
+        );
+    }
 }
 
 #[test]
@@ -88,6 +101,10 @@ fn a_field_of_the_wrong_type_is_refused() {
     assert_refused(&record, ReasonCode::InvalidField, Some("duestream-topic"));
     for (members, field) in [
         (r#", "task_id": true"#, "task_id"),
+        (r#", "task_id": 18446744073709551616"#, "task_id"),
+        (r#", "reply": 1"#, "reply"),
+        (r#", "no_key": [true]"#, "no_key"),
+        (r#", "correlation": true"#, "correlation"),
         (r#", "task_id": 1.5"#, "task_id"),
         (r#", "task_id": [1]"#, "task_id"),
         (r#", "task_id": {"a": 1}"#, "task_id"),
@@ -113,9 +130,7 @@ fn a_header_that_could_not_be_delivered_is_refused() {
 
 #[test]
 fn what_is_not_built_yet_is_refused_whatever_its_value() {
-    for name in
-        ["max-attempts", "backoff", "ack-timeout", "max-stalls", "spread", "window", "reply", "correlation"]
-    {
+    for name in ["max-attempts", "backoff", "ack-timeout", "max-stalls", "spread", "window"] {
         let header = format!("duestream-{name}");
         assert_refused(&by_headers().header(&header, ""), ReasonCode::Unsupported, Some(&header));
         let key = name.replace('-', "_");
@@ -179,8 +194,113 @@ fn ids_are_1_to_255_bytes() {
         for id in [String::new(), "ä".repeat(128)] {
             assert_refused(&by_headers().header(field, id), ReasonCode::InvalidId, Some(field));
         }
-        assert_refused(&by_headers().header(field, [0xff]), ReasonCode::InvalidField, Some(field));
+        assert_refused(&by_headers().header(field, [0xff]), ReasonCode::InvalidId, Some(field));
     }
+}
+
+#[test]
+fn numbers_at_the_edges_of_types_are_refused_as_times_in_every_form() {
+    // 2^31, 2^32 and 2^53 as milliseconds; the ends of 64 bits; our time in other units.
+    for at in [
+        1 << 31,
+        1 << 32,
+        1 << 53,
+        i64::MIN,
+        i64::MAX,
+        0,
+        -1,
+        NOW_AT / 1_000,
+        NOW_AT * 1_000,
+        NOW_AT * 1_000_000,
+    ] {
+        let code = ReasonCode::TimeOutOfRange;
+        let headers =
+            Record::default().header("duestream-topic", "t").header("duestream-due-at", at.to_string());
+        assert_refused(&headers, code, Some("duestream-due-at"));
+        let expires = by_headers().header("duestream-expires-at", at.to_string());
+        assert_refused(&expires, code, Some("duestream-expires-at"));
+        for json in
+            [format!(r#"{{"topic": "t", "due_at": {at}}}"#), format!(r#"{{"topic": "t", "due_at": "{at}"}}"#)]
+        {
+            assert_refused(&Record::default().value(json), code, Some("due_at"));
+        }
+        for due_at in [AvroTime::Ms(at), AvroTime::Text(at.to_string())] {
+            let topic = Some("t".to_owned());
+            let command = TaskCommand { due_at: Some(due_at), topic, ..TaskCommand::default() };
+            assert_refused(&by_avro(&command), code, Some("due_at"));
+        }
+    }
+}
+
+#[test]
+fn a_leap_second_and_a_local_time_are_refused_in_every_form() {
+    for (text, code) in [
+        ("2016-12-31T23:59:60Z", ReasonCode::LeapSecond),
+        ("2026-10-25T02:30:00", ReasonCode::TimeWithoutZone),
+        ("2026-10-25T02:30:00[Europe/Berlin]", ReasonCode::TimeWithoutZone),
+        ("2026-10-25T02:30:00+02:00[Europe/Berlin]", ReasonCode::InvalidTime),
+    ] {
+        let record = Record::default().header("duestream-topic", "t").header("duestream-due-at", text);
+        assert_refused(&record, code, Some("duestream-due-at"));
+        let record = Record::default().value(format!(r#"{{"topic": "t", "due_at": "{text}"}}"#));
+        assert_refused(&record, code, Some("due_at"));
+        let due_at = Some(AvroTime::Text(text.into()));
+        let command = TaskCommand { due_at, topic: Some("t".into()), ..TaskCommand::default() };
+        assert_refused(&by_avro(&command), code, Some("due_at"));
+    }
+}
+
+#[test]
+fn a_key_is_given_once() {
+    let code = ReasonCode::ValueAmbiguous;
+    let record = by_headers().header("duestream-key", "k").header("duestream-no-key", "true");
+    assert_refused(&record, code, Some("duestream-no-key"));
+    let record = by_headers().null_header("duestream-key").header("duestream-no-key", "true");
+    assert_refused(&record, code, Some("duestream-no-key"));
+    assert_refused(&by_json(r#", "key_base64": "", "no_key": true"#), code, Some("no_key"));
+    let command = TaskCommand { key: Some(vec![]), no_key: Some(true), ..task_command() };
+    assert_refused(&by_avro(&command), code, Some("no_key"));
+    assert_refused(
+        &by_headers().header("duestream-no-key", "yes"),
+        ReasonCode::InvalidOption,
+        Some("duestream-no-key"),
+    );
+}
+
+#[test]
+fn the_rules_of_a_command_hold_in_avro_too() {
+    let text = |text: &str| Some(text.to_owned());
+    let base = task_command;
+    let ms = |at| Some(AvroTime::Ms(at));
+    for (command, code, field) in [
+        (TaskCommand { delay: None, ..base() }, ReasonCode::DueMissing, "due_at"),
+        (TaskCommand { due_at: ms(NOW_AT), ..base() }, ReasonCode::DueAmbiguous, "due_at"),
+        (TaskCommand { delay: text("90"), ..base() }, ReasonCode::InvalidDelay, "delay"),
+        (TaskCommand { topic: None, ..base() }, ReasonCode::TopicMissing, "topic"),
+        (TaskCommand { topic: text("a b"), ..base() }, ReasonCode::InvalidTopic, "topic"),
+        (TaskCommand { topic: text("__x"), ..base() }, ReasonCode::TopicNotAllowed, "topic"),
+        (TaskCommand { task_id: text(""), ..base() }, ReasonCode::InvalidId, "task_id"),
+        (TaskCommand { shard_key: Some("x".repeat(256)), ..base() }, ReasonCode::InvalidId, "shard_key"),
+        (TaskCommand { partition: Some(-1), ..base() }, ReasonCode::InvalidPartition, "partition"),
+        (TaskCommand { expires_at: ms(NOW_AT), ..base() }, ReasonCode::ExpiresBeforeDue, "expires_at"),
+        (TaskCommand { completion: text("on_ack"), ..base() }, ReasonCode::Unsupported, "completion"),
+        (TaskCommand { max_attempts: Some(3), ..base() }, ReasonCode::Unsupported, "max_attempts"),
+        (TaskCommand { op: text("cancel"), ..base() }, ReasonCode::Unsupported, "op"),
+        (TaskCommand { op: text("SCHEDULE"), ..base() }, ReasonCode::InvalidOption, "op"),
+        (TaskCommand { correlation: Some(vec![1]), ..base() }, ReasonCode::ReplyMissing, "correlation"),
+        (
+            TaskCommand { reply: Some(true), correlation: Some(vec![1; 256]), ..base() },
+            ReasonCode::InvalidCorrelation,
+            "correlation",
+        ),
+    ] {
+        assert_refused(&by_avro(&command), code, Some(field));
+    }
+    let header = |name: &str| crate::record::Header { name: name.into(), value: None };
+    let command = TaskCommand { headers: vec![header("")], ..base() };
+    assert_refused(&by_avro(&command), ReasonCode::InvalidHeader, Some("the header name"));
+    let command = TaskCommand { headers: vec![header("Duestream-Topic")], ..base() };
+    assert_refused(&by_avro(&command), ReasonCode::UnknownField, Some("headers"));
 }
 
 #[test]

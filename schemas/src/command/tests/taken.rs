@@ -73,6 +73,11 @@ fn the_callback_key_may_differ_from_the_key_of_the_command() {
     assert_eq!(key(by_headers().key("order")), Some(b"order".to_vec()));
     assert_eq!(key(by_headers().key("order").header("duestream-key", [0xff])), Some(vec![0xff]));
     assert_eq!(key(by_headers().key("order").null_header("duestream-key")), None);
+    assert_eq!(key(by_headers().key("order").header("duestream-no-key", "true")), None);
+    assert_eq!(key(by_headers().key("order").header("duestream-no-key", "false")), Some(b"order".to_vec()));
+    assert_eq!(key(by_json(r#", "no_key": true"#).key("order")), None);
+    assert_eq!(key(by_json(r#", "no_key": "true""#).key("order")), None);
+    assert_eq!(key(by_json(r#", "no_key": false, "key": "k""#).key("order")), Some(b"k".to_vec()));
     assert_eq!(key(by_json("").key("order")), Some(b"order".to_vec()));
     assert_eq!(key(by_json(r#", "key": "k""#).key("order")), Some(b"k".to_vec()));
     assert_eq!(key(by_json(r#", "key_base64": "/w==""#).key("order")), Some(vec![0xff]));

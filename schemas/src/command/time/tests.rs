@@ -40,6 +40,56 @@ fn a_time_without_zone_is_refused() {
 }
 
 #[test]
+fn a_leap_second_is_refused_because_it_could_only_be_read_as_another() {
+    for text in [
+        "2016-12-31T23:59:60Z",
+        "2016-12-31T23:59:60.5Z",
+        "2017-01-01T00:59:60+01:00",
+        "2017-01-01 00:59:60+01:00",
+        "20161231T235960Z",
+        "2026-01-31T09:00:60Z",
+    ] {
+        assert_eq!(time(text), Err(ReasonCode::LeapSecond), "{text}");
+    }
+    assert_eq!(time("2016-12-31T23:59:59Z"), Ok(1_483_228_799_000));
+    assert_eq!(time("2016-12-31T23:59:61Z"), Err(ReasonCode::InvalidTime));
+    assert_eq!(time("2026-01-31T09:60:00Z"), Err(ReasonCode::InvalidTime));
+    // 60 elsewhere is no second.
+    assert_eq!(time("2026-01-31T09:00:00.60Z"), Ok(1_769_850_000_600));
+    assert_eq!(time("2060-01-31T09:06:06Z"), Ok(2_842_765_566_000));
+}
+
+#[test]
+fn an_offset_names_one_instant_also_in_the_night_of_a_clock_change() {
+    // Berlin put the clock back at 03:00+02:00: 02:30 came twice.
+    assert_eq!(time("2026-10-25T02:30:00+02:00"), Ok(1_792_888_200_000));
+    assert_eq!(time("2026-10-25T02:30:00+01:00"), Ok(1_792_891_800_000));
+    // 02:30+01:00 did not exist there on 2026-03-29, and still is an instant.
+    assert_eq!(time("2026-03-29T02:30:00+01:00"), Ok(1_774_747_800_000));
+    assert_eq!(time("2026-10-25T02:30:00"), Err(ReasonCode::TimeWithoutZone));
+}
+
+#[test]
+fn the_name_of_a_zone_is_not_evaluated() {
+    for text in [
+        "2026-10-25T02:30+01:00[Europe/Berlin]",
+        "2026-07-01T09:00:00+01:00[Europe/Berlin]",
+        "2026-01-31T09:00:00Z[UTC]",
+        "2026-01-31T09:00:00Z[!Europe/Berlin]",
+        "2026-01-31T09:00:00Z[u-ca=gregory]",
+        "2026-01-31T09:00:00Z[",
+    ] {
+        assert_eq!(time(text), Err(ReasonCode::InvalidTime), "{text}");
+    }
+    for text in ["2026-10-25T02:30:00[Europe/Berlin]", "2026-10-25T02:30:00[+01:00]"] {
+        assert_eq!(time(text), Err(ReasonCode::TimeWithoutZone), "{text}");
+    }
+    for text in ["[Europe/Berlin]", "tomorrow[Europe/Berlin]", "["] {
+        assert_eq!(time(text), Err(ReasonCode::InvalidTime), "{text}");
+    }
+}
+
+#[test]
 fn what_is_no_time_is_refused() {
     for text in [
         "",
