@@ -187,7 +187,8 @@ impl Ingest {
         w.db.confirm(key, to)?;
         if matches!(self.stream, Stream::Tasks(_)) && from < to {
             let late = w.has(Mutation::ForgetLateAnswers);
-            w.db.forget_answered(self.id(from), self.id(to), late);
+            let first = if late { self.id(0) } else { self.id(from) };
+            w.db.forget_answered(first, self.id(to), late);
         }
         Ok(())
     }
