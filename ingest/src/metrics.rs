@@ -32,8 +32,15 @@ pub const SCHEMAS: CounterDef = CounterDef {
 pub const EMITTED: CounterDef = CounterDef {
     name: "duestream_ingest_emitted_total",
     labels: &["cause"],
-    help: "Due records emitted and acked. cause: near (due at or below the cursor when committed), repeated (after a \
+    help: "Due records emitted and acked. cause: near (due at or below the cursor when committed), changed (moved or withdrawn by a command), repeated (after a \
            crash or hand-over), withdrawn (a new generation after a journal entry), ack (the next attempt, or a withdrawal, after an ack).",
+};
+/// Changes decided.
+pub const CHANGES: CounterDef = CounterDef {
+    name: "duestream_ingest_changes_total",
+    labels: &["source", "op", "answer"],
+    help: "Commands that want a task changed. op: cancel, reschedule, replay. answer: accepted, cancelled, already_sent, not_found, \
+           rejected, intended (the journal decides).",
 };
 /// Acks decided.
 pub const ACKS: CounterDef = CounterDef {
@@ -105,6 +112,7 @@ pub const ALL: &[MetricDef] = &[
     MetricDef::Counter(REPLIES),
     MetricDef::Counter(SCHEMAS),
     MetricDef::Counter(EMITTED),
+    MetricDef::Counter(CHANGES),
     MetricDef::Counter(ACKS),
     MetricDef::Counter(ENTRIES),
     MetricDef::Histogram(BATCH_RECORDS),

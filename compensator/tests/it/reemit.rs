@@ -89,7 +89,7 @@ async fn after_a_cold_take_over_what_is_due_by_then_is_emitted_without_grace_onc
 }
 
 #[tokio::test]
-async fn a_row_with_an_open_intent_or_a_parked_ack_is_left_alone() {
+async fn a_row_with_an_open_intent_is_left_alone_and_one_with_a_parked_ack_is_not() {
     let (pipeline, now) = one_shard().await;
     heartbeat(&pipeline, 0, now + 30_000, 0, None).await;
     pipeline.insert(&(1..=4).map(|id| row(0, now - 40_000, id)).collect::<Vec<_>>()).await;
@@ -102,7 +102,8 @@ async fn a_row_with_an_open_intent_or_a_parked_ack_is_left_alone() {
     sql(&pipeline, change(11, 1, 1, 1) + &change(12, 2, 1, 2) + &change(13, 3, 1, 3) + &change(14, 4, 9, 1))
         .await;
     Reemitter::new(deps(&pipeline, ""), SLOT).pass().await.unwrap();
-    assert_eq!(emitted(&pipeline).await, [2, 4]);
+    // A parked ack may be of a delivery that was aborted: were its row left alone, it could wait for ever.
+    assert_eq!(emitted(&pipeline).await, [2, 3, 4]);
 }
 
 #[tokio::test]

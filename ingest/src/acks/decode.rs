@@ -38,7 +38,13 @@ impl<'r> Decoded<'r> {
                 headers: &headers,
                 timestamp_at: record.at,
             };
-            match AckRecord::parse(&view) {
+            let read = if record.headers_intact {
+                AckRecord::parse(&view)
+            } else {
+                let problem = "the name of a header is not UTF-8 or holds a NUL byte, or there are too many headers";
+                Err(Refusal::of_record(ReasonCode::InvalidHeader, problem))
+            };
+            match read {
                 Ok(AckRecord::Tick) => {}
                 Ok(AckRecord::Ack(said)) => decoded.acks.push(Ack {
                     command: row_id(source, record),

@@ -15,7 +15,8 @@ pub fn records(deps: &Deps, owed: &[Owed], records: &HashMap<RowId, &Record>) ->
     let mut out = Vec::with_capacity(owed.len());
     for owed in owed {
         let Some(record) = records.get(&owed.command) else { continue };
-        out.extend(owed.refusal.as_ref().map(|refusal| rejection::of(record, refusal, &deps.names)));
+        let refusal = owed.refusal.as_ref().filter(|_| !owed.of_change);
+        out.extend(refusal.map(|refusal| rejection::of(record, refusal, &deps.names)));
         if let Some(reply) = &owed.reply {
             REPLIES.with(&[&record.topic, reply.answer.as_str()]).increment(1);
             out.extend(reply_record(owed, &record.topic, &deps.names));

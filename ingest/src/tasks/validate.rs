@@ -1,7 +1,7 @@
 //! From bytes to commands: parsed, young enough, and meant for a topic that is there.
 
 use super::Tasks;
-use super::admit::{Candidate, Parsed, row_id};
+use super::admit::{Candidate, Parsed, Valid, row_id};
 use super::callback::Wanted;
 use crate::registry::BatchSchemas;
 use crate::turn::{Stop, Turn};
@@ -31,7 +31,10 @@ pub async fn batch(tasks: &Tasks, batch: &[Record], turn: &Turn) -> Result<Vec<P
         let outcome = read.map_err(refused).and_then(|command| {
             let name = |field: &str| name_of(record, field);
             match topics.check(&command.callback_topic, command.options.partition, name) {
-                Ok(()) => Ok(Candidate::new(id, command, record.at, tasks.deps.shards)),
+                Ok(()) => {
+                    let candidate = Candidate::new(id, command, record.at, tasks.deps.shards);
+                    Ok(Valid::Schedule(Box::new(candidate)))
+                }
                 Err(refusal) => Err(Box::new(Refused { refusal, asked: command.reply })),
             }
         });

@@ -1,8 +1,11 @@
 //! ingest against real servers. `./dev test` gives their addresses; without them the tests fail and say so.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing has failed")]
 
+mod acks;
 mod admission;
+mod answers;
 mod journal;
+mod life;
 mod outages;
 mod pipeline;
 mod registry;

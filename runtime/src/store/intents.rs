@@ -74,7 +74,7 @@ static CLOSE: Sql = Sql::hot(
 static OWED: Sql = Sql::hot(
     "intents_owed",
     "SELECT c.command, c.received_at, c.answer, c.reason, c.payload, c.reply, c.task_id, c.shard_key, c.correlation, \
-     c.new_due_at \
+     c.new_due_at, c.op, c.id \
      FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]')) AS k \
      STRAIGHT_JOIN `change` AS c FORCE INDEX (k_row) ON c.id = k.id \
      WHERE c.kind = 4",
