@@ -2,6 +2,7 @@
 
 use crate::delay;
 use clap::{Args, Parser, Subcommand};
+use runtime::init::Source;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,12 +84,39 @@ pub struct InitArgs {
     /// Copies of each partition
     #[arg(long, default_value_t = 1)]
     pub replication: i32,
+    /// A further topic of commands, with what settings it needs; may be repeated. Ingest reads it once its configuration
+    /// names it ([[sources]]). Partitions: as --partitions-tasks says, where it is created
+    #[arg(long = "source", value_parser = NamedSource::parse, value_name = "TOPIC[:PARTITIONS]")]
+    pub sources: Vec<NamedSource>,
     /// Only say what is missing or wrong; status 1 if anything is
     #[arg(long)]
     pub check: bool,
     /// One JSON object on stdout instead of lines
     #[arg(long)]
     pub json: bool,
+}
+
+/// `TOPIC[:PARTITIONS]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedSource {
+    topic: String,
+    partitions: Option<i32>,
+}
+
+impl NamedSource {
+    fn parse(text: &str) -> Result<NamedSource, String> {
+        let Some((topic, partitions)) = text.split_once(':') else {
+            return Ok(NamedSource { topic: text.to_owned(), partitions: None });
+        };
+        let partitions =
+            partitions.parse().map_err(|_| format!("{partitions:?} is no number of partitions"))?;
+        Ok(NamedSource { topic: topic.to_owned(), partitions: Some(partitions) })
+    }
+
+    /// The source, with this many partitions where nothing was said of them.
+    pub(crate) fn with(&self, partitions: i32) -> Source {
+        Source { topic: self.topic.clone(), partitions: self.partitions.unwrap_or(partitions) }
+    }
 }
 
 /// `duectl submit`.

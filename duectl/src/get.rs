@@ -8,7 +8,7 @@ use protocol::route::{RouteEntry, RouteTable};
 use protocol::state::TaskState;
 use runtime::slots::{SlotClient, peek};
 use runtime::store::lookup::{self, Reemission};
-use runtime::store::{Db, Session, StoreError, TaskRow, route, setting, shard};
+use runtime::store::{Db, Session, StoreError, TaskRow, route, setting, shard, source};
 use schemas::command::identity;
 use schemas::ids::{RowGen, Slot};
 use serde_json::{Value, json};
@@ -44,6 +44,8 @@ pub(crate) async fn run(servers: &Servers, args: GetArgs) -> Result<(), Failure>
 /// A task and where it is.
 struct Found {
     task: TaskRow,
+    /// The topic it was submitted to; `None`: its number is not in the table (any more).
+    source: Option<String>,
     slot: Slot,
     intents: i64,
     now: i64,
@@ -77,8 +79,10 @@ async fn look(db: &Db, identity: &[u8; 16]) -> Result<Option<Found>, StoreError>
     let row = RowGen { id: task.id, generation: task.generation };
     let place = place_of(&mut session, &task, row).await?;
     let intents = lookup::intents(&mut session, row).await?;
+    let source = source::all(&mut session).await?.into_iter().find(|source| source.id == task.id.source());
+    let source = source.map(|source| source.topic);
     let now = db.now().await?;
-    Ok(Some(Found { task, slot, intents, now, place }))
+    Ok(Some(Found { task, source, slot, intents, now, place }))
 }
 
 async fn slot_of(session: &mut Session, task: &TaskRow) -> Result<Slot, StoreError> {
@@ -154,16 +158,9 @@ impl Found {
             line("shard key", shard_key.clone());
         }
         line("attempt", format!("{} (generation {})", task.attempt, task.generation.0));
-        line(
-            "row",
-            format!(
-                "{} = source {}, partition {}, offset {}",
-                task.id,
-                task.id.source().0,
-                task.id.partition(),
-                task.id.offset()
-            ),
-        );
+        let topic = self.source.as_deref().unwrap_or("a topic that is not registered");
+        line("from", format!("{topic}, partition {}, offset {}", task.id.partition(), task.id.offset()));
+        line("row", format!("{} (source {})", task.id, task.id.source().0));
         line("shard", format!("{}, slot {}", task.shard, self.slot));
         line("accepted", show::time(task.created_at));
         if let Some(finished_at) = task.finished_at {
@@ -249,6 +246,7 @@ impl Found {
         json!({
             "task_id": task.task_id, "shard_key": task.shard_key, "state": self.state(), "topic": task.callback_topic,
             "due_at": task.due_at, "attempt": task.attempt, "gen": task.generation.0, "row": task.id.to_string(),
+            "source": {"topic": self.source, "partition": task.id.partition(), "offset": task.id.offset()},
             "shard": task.shard.0, "slot": self.slot.0, "created_at": task.created_at, "finished_at": task.finished_at,
             "open_changes": self.intents, "where": place, "detail": detail,
         })

@@ -15,6 +15,7 @@ pub(crate) async fn run(servers: &Servers, args: InitArgs) -> Result<(), Failure
         slots: args.slots,
         task_partitions: args.partitions_tasks,
         replication: args.replication,
+        sources: args.sources.iter().map(|named| named.with(args.partitions_tasks)).collect(),
     };
     let mode = if args.check { Mode::Check } else { Mode::Apply };
     let report = init::run(&world, &pipeline, mode).await.map_err(|error| match error {

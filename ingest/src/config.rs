@@ -1,5 +1,11 @@
 //! Configuration: `config.default.toml` is its default and its manual.
 
+mod avro;
+mod sources;
+
+pub use avro::{Avro, Registry};
+pub use sources::{Source, SourceCallback, SourceLimits, SourceRules, SourceUnknownTopic};
+
 use runtime::config::{
     HTTP, Http, HumanDuration, KAFKA, Kafka, LIFECYCLE, Lifecycle, MYSQL, Mysql, Shared, TELEMETRY, TOPICS,
     Telemetry, Topics, Violations, positive,
@@ -23,6 +29,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// Stopping.
     pub lifecycle: Lifecycle,
+    /// Topics of commands.
+    pub sources: Vec<Source>,
     /// Commands.
     pub tasks: Tasks,
     /// Fates.
@@ -31,6 +39,10 @@ pub struct Config {
     pub callback: Callback,
     /// Sizes.
     pub limits: Limits,
+    /// Schemas of commands.
+    pub avro: Avro,
+    /// Schema registry.
+    pub registry: Registry,
     /// Positions.
     pub confirm: Confirm,
 }
@@ -105,12 +117,13 @@ pub struct Confirm {
     pub topic_check: HumanDuration,
 }
 
-impl Callback {
-    /// The allow-list. `Err`: the entry that is no pattern.
-    pub fn patterns(&self) -> Result<Vec<TopicPattern>, &str> {
-        let entries = self.allow.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-        entries.map(|entry| TopicPattern::parse(entry).ok_or(entry)).collect()
-    }
+/// Most that `limits.body` may be: what is emitted for a task must fit into a record of 1 MiB.
+const MAX_BODY_BYTES: usize = 921_600;
+
+/// Reads an allow-list. `Err`: the entry that is no pattern.
+fn patterns(allow: &str) -> Result<Vec<TopicPattern>, &str> {
+    let entries = allow.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries.map(|entry| TopicPattern::parse(entry).ok_or(entry)).collect()
 }
 
 impl runtime::config::Config for Config {
@@ -131,21 +144,24 @@ impl runtime::config::Config for Config {
         positive("callback.cache", self.callback.cache, v);
         positive("confirm.idle", self.confirm.idle, v);
         positive("confirm.topic_check", self.confirm.topic_check, v);
-        let patterns = self.callback.patterns();
+        let patterns = patterns(&self.callback.allow);
         v.rule(
             "callback.allow",
             &self.callback.allow,
-            patterns.as_ref().is_ok_and(|patterns| !patterns.is_empty()),
-            "must be topic names separated by commas, each of which may end in *",
+            patterns.is_ok_and(|patterns| !patterns.is_empty()),
+            sources::ALLOW_RULE,
             "* allows every topic",
         );
         v.rule(
             "limits.body",
             &self.limits.body,
-            (1..=921_600).contains(&self.limits.body),
+            (1..=MAX_BODY_BYTES).contains(&self.limits.body),
             "must lie between 1 and 921600",
             "what is emitted for a task must fit into a record of 1 MiB",
         );
+        self.check_sources(v);
+        self.avro.check("avro", v);
+        self.registry.check("registry", v);
     }
 
     fn http(&self) -> &Http {
@@ -194,16 +210,7 @@ mod tests {
 
     #[test]
     fn a_list_of_topics_is_read_and_a_bad_one_named() {
-        let allow = |text: &str| Callback {
-            allow: text.into(),
-            unknown_topic: UnknownTopic::Refuse,
-            cache: minute(),
-        };
-        assert_eq!(allow("orders, mail.*").patterns().unwrap().len(), 2);
-        assert_eq!(allow("orders,a b").patterns(), Err("a b"));
-    }
-
-    fn minute() -> HumanDuration {
-        HumanDuration(std::time::Duration::from_secs(60))
+        assert_eq!(patterns("orders, mail.*").unwrap().len(), 2);
+        assert_eq!(patterns("orders,a b"), Err("a b"));
     }
 }

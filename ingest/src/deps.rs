@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::emitter::Emitter;
 use crate::metrics::ALARMS;
+use crate::registry::Schemas;
 use crate::tasks::callback::CallbackTopics;
 use crate::turn::{Stop, Turn};
 use protocol::route::RouteTable;
@@ -10,7 +11,6 @@ use runtime::kafka::{Admin, Cluster, OutRecord};
 use runtime::store::position::Fences;
 use runtime::store::tasks::{self, NearRow};
 use runtime::store::{Backoff, Db, PendingRow, position};
-use schemas::command::Rules;
 use schemas::due::DueRecord;
 use schemas::ids::{RowId, SourceId};
 use schemas::topics::Names;
@@ -33,8 +33,8 @@ pub struct Deps {
     pub admin: Admin,
     /// What is sent.
     pub emitter: Emitter,
-    /// What commands may say.
-    pub rules: Rules,
+    /// Schemas with which commands may be written.
+    pub schemas: Schemas,
     /// Which callback topics there are.
     pub callbacks: CallbackTopics,
     /// Number of shards.
@@ -54,7 +54,7 @@ impl Deps {
         db: Db,
         cluster: Cluster,
         admin: Admin,
-        rules: Rules,
+        schemas: Schemas,
         shards: u16,
         routes: RouteTable,
         journal: watch::Receiver<Option<SourceId>>,
@@ -62,14 +62,14 @@ impl Deps {
         Deps {
             backoff: Backoff::of(&cfg.mysql),
             emitter: Emitter::new(cluster.clone()),
-            callbacks: CallbackTopics::new(admin.clone(), &cfg.callback),
+            callbacks: CallbackTopics::new(admin.clone(), cfg.callback.cache.get()),
             due_topic: names.due().into(),
             cfg,
             names,
             db,
             cluster,
             admin,
-            rules,
+            schemas,
             shards,
             routes,
             journal,

@@ -42,7 +42,7 @@ impl Emitter {
             turn.kafka.trouble(fault.to_string());
             if u32::is_power_of_two(tries) {
                 tracing::warn!(
-                    stream = turn.stream,
+                    source = &*turn.source,
                     partition = turn.partition,
                     records = records.len(),
                     tries,

@@ -9,7 +9,7 @@ use crate::turn::{Halt, Stop, Turn};
 use crate::world::Registrar;
 use protocol::apply::{self, Beat, Changes, Hold, Nexts};
 use protocol::position::BatchLimits;
-use runtime::kafka::{OutRecord, Record, TopicId};
+use runtime::kafka::{KafkaFault, OutRecord, Record, TopicId};
 use runtime::store::position::{self, Heartbeat};
 use runtime::store::{StoreError, apply as rows, source};
 use schemas::avro::DecodeError;
@@ -43,6 +43,15 @@ impl side::Side for Side {
 
     fn group(&self) -> String {
         self.deps.names.group("ingest-journal")
+    }
+
+    fn making_of(&self) -> String {
+        "run `duectl init`".to_owned()
+    }
+
+    /// `duectl init` and the check of the world have seen to it.
+    async fn unfit(&self) -> Result<Option<String>, KafkaFault> {
+        Ok(None)
     }
 
     async fn open(&self, id: TopicId) -> Result<Journal, String> {
@@ -116,7 +125,7 @@ impl Decoded<'_> {
     }
 
     fn rejections(&self, deps: &Deps) -> Vec<OutRecord> {
-        let refusal = |error: &DecodeError| Refusal::of_record(ReasonCode::NotACommand, &error.to_string());
+        let refusal = |error: &DecodeError| Refusal::of_record(ReasonCode::ForeignRecord, &error.to_string());
         self.unreadable
             .iter()
             .map(|(record, error)| rejection::of(record, &refusal(error), &deps.names))
@@ -133,12 +142,8 @@ impl Input for Journal {
 
     fn limits(&self) -> Limits {
         let cfg = &self.deps.cfg.journal;
-        Limits {
-            batch: BatchLimits { records: cfg.batch, bytes: cfg.batch_bytes },
-            linger: cfg.linger.get(),
-            in_flight: cfg.in_flight,
-            confirm_idle: self.deps.cfg.confirm.idle.get(),
-        }
+        let batch = BatchLimits { records: cfg.batch, bytes: cfg.batch_bytes };
+        Limits::new(batch, cfg.linger, cfg.in_flight, &self.deps.cfg.confirm)
     }
 
     fn makes_positions(&self) -> bool {
@@ -159,14 +164,14 @@ impl Input for Journal {
         let decoded = decode(batch)?;
         let written = turn.store(|| self.write(&decoded, commit, turn)).await?;
         let changes = written.map_err(held)?;
-        count(batch, &decoded, &changes);
+        count(&turn.source, batch.len(), &decoded, &changes);
         let renewed = changes.renewed.iter().map(|row| row.key.id).collect();
         Ok(applied(renewed, decoded.rejections(&self.deps)))
     }
 
-    async fn recall(&self, batch: &[Record], _turn: &Turn) -> Result<Applied<Effects>, Stop> {
+    async fn recall(&self, batch: &[Record], turn: &Turn) -> Result<Applied<Effects>, Stop> {
         let decoded = decode(batch)?;
-        RECORDS.with(&["journal", "repeated"]).increment(batch.len() as u64);
+        RECORDS.with(&["journal", &turn.source, "repeated"]).increment(batch.len() as u64);
         let withdrawn = decoded.entries().filter(|entry| entry.kind == EntryKind::Withdrawn);
         let renewed: BTreeSet<RowId> = withdrawn.map(|entry| entry.id).collect();
         Ok(applied(renewed.into_iter().collect(), decoded.rejections(&self.deps)))
@@ -231,12 +236,12 @@ fn held(hold: Hold) -> Halt {
     }
 }
 
-fn count(batch: &[Record], decoded: &Decoded<'_>, changes: &Changes) {
+fn count(source: &str, records: usize, decoded: &Decoded<'_>, changes: &Changes) {
     let unreadable = decoded.unreadable.len() as u64;
-    RECORDS.with(&["journal", "applied"]).increment(batch.len() as u64 - unreadable);
+    RECORDS.with(&["journal", source, "applied"]).increment(records as u64 - unreadable);
     if unreadable > 0 {
-        RECORDS.with(&["journal", "rejected"]).increment(unreadable);
-        REJECTED.with(&[ReasonCode::NotACommand.as_str()]).increment(unreadable);
+        RECORDS.with(&["journal", source, "rejected"]).increment(unreadable);
+        REJECTED.with(&[source, ReasonCode::ForeignRecord.as_str()]).increment(unreadable);
         ALARMS.with(&["journal_unreadable"]).increment(unreadable);
         for (record, error) in &decoded.unreadable {
             tracing::error!(

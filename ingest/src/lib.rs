@@ -15,6 +15,7 @@ mod emitter;
 mod journal;
 pub mod metrics;
 mod partition;
+mod registry;
 mod side;
 mod tasks;
 mod turn;
@@ -24,7 +25,7 @@ use crate::config::Config;
 use runtime::lifecycle::Lifecycle;
 use std::sync::Arc;
 
-/// Connects, checks the world, and starts both sides.
+/// Connects, checks the world, and starts the journal's side and one for each source.
 ///
 /// # Errors
 /// Where the world is not what `duectl init` makes of it. Servers that are away are waited for.
@@ -32,6 +33,8 @@ pub async fn run(cfg: Arc<Config>, life: Lifecycle) -> anyhow::Result<()> {
     let Some((deps, registrar)) = world::establish(cfg, &life).await? else { return Ok(()) };
     let deps = Arc::new(deps);
     side::spawn(journal::Side::new(deps.clone(), registrar), &deps, &life);
-    side::spawn(tasks::Side::new(deps.clone()), &deps, &life);
+    for source in deps.cfg.sources() {
+        side::spawn(tasks::Side::new(deps.clone(), source), &deps, &life);
+    }
     Ok(())
 }

@@ -10,8 +10,10 @@ mod worker;
 
 pub use worker::Worker;
 
+use crate::config::Confirm as ConfirmKeys;
 use crate::turn::{Stop, Turn};
 use protocol::position::BatchLimits;
+use runtime::config::HumanDuration;
 use runtime::kafka::Record;
 use runtime::store::{StoreError, Tx, change, position};
 use schemas::ids::{RowId, SourceId};
@@ -29,6 +31,13 @@ pub struct Limits {
     pub in_flight: usize,
     /// Without traffic, `confirmed` moves after this long.
     pub confirm_idle: Duration,
+}
+
+impl Limits {
+    /// As the section of a stream, and `[confirm]`, say.
+    pub fn new(batch: BatchLimits, linger: HumanDuration, in_flight: usize, confirm: &ConfirmKeys) -> Limits {
+        Limits { batch, linger: linger.get(), in_flight, confirm_idle: confirm.idle.get() }
+    }
 }
 
 /// What becomes of the records of a stream.

@@ -7,7 +7,9 @@ use crate::deps::Deps;
 use crate::metrics::ALARMS;
 use crate::partition::{Input, Worker};
 use crate::turn::Turn;
-use runtime::kafka::{Member, MemberEvent, MemberSettings, PartitionKey, PartitionStream, TopicId};
+use runtime::kafka::{
+    KafkaFault, Member, MemberEvent, MemberSettings, PartitionKey, PartitionStream, TopicId,
+};
 use runtime::lifecycle::Lifecycle;
 use runtime::probes::Gate;
 use std::collections::HashMap;
@@ -30,6 +32,12 @@ pub trait Side: Send + Sync + 'static {
     /// The consumer group.
     fn group(&self) -> String;
 
+    /// How the topic is made where it is missing.
+    fn making_of(&self) -> String;
+
+    /// Why the topic cannot be read as it is set up: what is wrong, and its remedy. Asked for now and then.
+    fn unfit(&self) -> impl Future<Output = Result<Option<String>, KafkaFault>> + Send;
+
     /// The input for the topic with this id. `Err`: why it cannot be read, and what a person has to do.
     fn open(&self, id: TopicId) -> impl Future<Output = Result<Self::Input, String>> + Send;
 
@@ -42,13 +50,16 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Starts a side.
 pub fn spawn<S: Side>(side: S, deps: &Arc<Deps>, life: &Lifecycle) {
-    let gate = life.readiness().gate(S::STREAM, "looking the topic up");
-    let running = Running { side, deps: deps.clone(), life: life.clone(), gate };
-    life.spawn(S::STREAM, running.run());
+    let topic = side.topic();
+    let gate = life.readiness().gate(topic.as_str(), "looking the topic up");
+    let running =
+        Running { side, topic: topic.as_str().into(), deps: deps.clone(), life: life.clone(), gate };
+    life.spawn(format!("{} of {topic}", S::STREAM), running.run());
 }
 
 struct Running<S: Side> {
     side: S,
+    topic: Arc<str>,
     deps: Arc<Deps>,
     life: Lifecycle,
     gate: Gate,
@@ -91,24 +102,29 @@ impl<S: Side> Running<S> {
     }
 
     fn close(&self, reason: &str) {
-        tracing::error!(stream = S::STREAM, "standing still: {reason}");
+        tracing::error!(source = &*self.topic, "standing still: {reason}");
         self.gate.close(reason);
     }
 
     async fn open(&self) -> Result<(S::Input, TopicId), String> {
-        let topic = self.side.topic();
-        let id = self.deps.admin.topic_id(&topic).await.map_err(|fault| fault.to_string())?;
-        let id = id.ok_or_else(|| format!("topic {topic} does not exist: run `duectl init`"))?;
+        let topic = &self.topic;
+        let id = self.deps.admin.topic_id(topic).await.map_err(|fault| fault.to_string())?;
+        let id = id.ok_or_else(|| format!("topic {topic} does not exist: {}", self.side.making_of()))?;
+        if let Some(reason) = self.side.unfit().await.map_err(|fault| fault.to_string())? {
+            ALARMS.with(&["wrong_source"]).increment(1);
+            return Err(reason);
+        }
         Ok((self.side.open(id).await?, id))
     }
 
-    async fn member(&self, input: Arc<S::Input>, id: TopicId) -> Result<Ended, runtime::kafka::KafkaFault> {
-        let mut settings = MemberSettings::new(self.side.group(), [self.side.topic()]);
+    async fn member(&self, input: Arc<S::Input>, id: TopicId) -> Result<Ended, KafkaFault> {
+        let mut settings = MemberSettings::new(self.side.group(), [&*self.topic]);
         settings.session_timeout = self.deps.cfg.kafka.session_timeout.get();
         let mut member = Member::join(&self.deps.cluster, &settings)?;
         self.gate.open();
         let mut workers = Workers::<S> {
             input,
+            topic: self.topic.clone(),
             deps: self.deps.clone(),
             life: self.life.clone(),
             running: JoinSet::new(),
@@ -127,7 +143,7 @@ impl<S: Side> Running<S> {
                     Some(MemberEvent::Assigned(streams)) => streams.into_iter().for_each(|stream| workers.start(stream)),
                     Some(MemberEvent::Revoked(keys) | MemberEvent::Lost(keys)) => workers.end(&keys),
                     Some(MemberEvent::Trouble(fault)) => {
-                        tracing::error!(stream = S::STREAM, "trouble with the group: {fault}");
+                        tracing::error!(source = &*self.topic, "trouble with the group: {fault}");
                         self.gate.close(fault.to_string());
                         match fault.disposition() {
                             runtime::kafka::Disposition::Fatal => break Ended::Again,
@@ -152,12 +168,9 @@ impl<S: Side> Running<S> {
 
     /// Whether the topic still is the one that is being read. What Kafka cannot answer now is asked again later.
     async fn is_still(&self, id: TopicId) -> bool {
-        let topic = self.side.topic();
-        match self.deps.admin.topic_id(&topic).await {
-            Ok(Some(found)) if found == id => {
-                self.gate.open();
-                true
-            }
+        let topic = &self.topic;
+        match self.deps.admin.topic_id(topic).await {
+            Ok(Some(found)) if found == id => self.is_fit().await,
             Ok(found) => {
                 ALARMS.with(&["topic_recreated"]).increment(1);
                 let now = found.map_or_else(|| "missing".to_owned(), |found| found.to_string());
@@ -167,7 +180,26 @@ impl<S: Side> Running<S> {
                 false
             }
             Err(fault) => {
-                tracing::debug!(stream = S::STREAM, "cannot ask for the topic id: {fault}");
+                tracing::debug!(source = &**topic, "cannot ask for the topic id: {fault}");
+                true
+            }
+        }
+    }
+
+    /// Whether somebody has changed the topic so that it must not be read on.
+    async fn is_fit(&self) -> bool {
+        match self.side.unfit().await {
+            Ok(None) => {
+                self.gate.open();
+                true
+            }
+            Ok(Some(reason)) => {
+                ALARMS.with(&["wrong_source"]).increment(1);
+                self.close(&reason);
+                false
+            }
+            Err(fault) => {
+                tracing::debug!(source = &*self.topic, "cannot ask for the topic's settings: {fault}");
                 true
             }
         }
@@ -176,6 +208,7 @@ impl<S: Side> Running<S> {
 
 struct Workers<S: Side> {
     input: Arc<S::Input>,
+    topic: Arc<str>,
     deps: Arc<Deps>,
     life: Lifecycle,
     running: JoinSet<()>,
@@ -185,8 +218,8 @@ struct Workers<S: Side> {
 impl<S: Side> Workers<S> {
     fn start(&mut self, stream: PartitionStream) {
         let key = stream.key();
-        let turn =
-            Turn::new(S::STREAM, stream.partition(), self.deps.db.clone(), self.deps.backoff, &self.life);
+        let place = (key.topic.clone(), key.partition);
+        let turn = Turn::new(S::STREAM, place, self.deps.db.clone(), self.deps.backoff, &self.life);
         if let Some(earlier) = self.gone.insert(key, turn.gone.clone()) {
             earlier.cancel();
         }
@@ -208,6 +241,7 @@ impl<S: Side> Workers<S> {
         if tokio::time::timeout(within, all).await.is_err() {
             tracing::warn!(
                 stream = S::STREAM,
+                source = &*self.topic,
                 partitions = self.running.len(),
                 "not drained in time: the next owner repeats what is unconfirmed"
             );

@@ -4,6 +4,7 @@ use crate::metrics::ALARMS;
 use runtime::lifecycle::Lifecycle;
 use runtime::probes::{Gate, Readiness};
 use runtime::store::{Backoff, Db, Disposition, StoreError};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -86,6 +87,8 @@ impl Light {
 pub struct Turn {
     /// `tasks` or `journal`.
     pub stream: &'static str,
+    /// The topic.
+    pub source: Arc<str>,
     /// Its partition.
     pub partition: i32,
     /// Cancelled when the partition is revoked, or when the time for draining is over.
@@ -96,6 +99,8 @@ pub struct Turn {
     pub mysql: Light,
     /// Kafka takes what is sent.
     pub kafka: Light,
+    /// The schema registry answers.
+    pub registry: Light,
     /// Nobody has to act.
     pub going: Light,
     db: Db,
@@ -104,8 +109,14 @@ pub struct Turn {
 
 impl Turn {
     /// The turn of a partition that was just assigned.
-    pub fn new(stream: &'static str, partition: i32, db: Db, backoff: Backoff, life: &Lifecycle) -> Turn {
-        let light = |what| Light::new(life.readiness(), format!("{stream}[{partition}] {what}"));
+    pub fn new(
+        stream: &'static str,
+        (source, partition): (Arc<str>, i32),
+        db: Db,
+        backoff: Backoff,
+        life: &Lifecycle,
+    ) -> Turn {
+        let light = |what| Light::new(life.readiness(), format!("{source}[{partition}] {what}"));
         Turn {
             stream,
             partition,
@@ -113,7 +124,9 @@ impl Turn {
             stop: life.token(),
             mysql: light("mysql"),
             kafka: light("kafka"),
+            registry: light("registry"),
             going: light("going"),
+            source,
             db,
             backoff,
         }
@@ -172,7 +185,7 @@ impl Turn {
             }
             if tries.is_power_of_two() {
                 tracing::warn!(
-                    stream = self.stream,
+                    source = &*self.source,
                     partition = self.partition,
                     tries,
                     "waiting for MySQL: {error}"

@@ -1,16 +1,17 @@
 //! The check of the world at start: servers reachable, schema and settings ours, topics there with the right partitions.
+//! Topics of commands are no part of it: one that is missing or wrong must not stop the others (see `tasks::Side`).
 //!
 //! Not `World::connect` of the runtime: a journal that was created again must not end this program, but halt its side
 //! and say so in `/ready` (see `journal::Side`).
 
 use crate::config::Config;
 use crate::deps::Deps;
+use crate::registry::Schemas;
 use anyhow::bail;
 use runtime::kafka::{Admin, Cluster};
 use runtime::lifecycle::Lifecycle;
 use runtime::store::{Backoff, Db, migrate, server, setting};
 use runtime::world::{routes, wait_out};
-use schemas::command::Rules;
 use schemas::ids::SourceId;
 use schemas::topics::Names;
 use std::sync::Arc;
@@ -43,12 +44,10 @@ async fn connect(cfg: Arc<Config>, life: &Lifecycle) -> anyhow::Result<(Deps, Re
     wait_out(&backoff, |why| gate.close(why), async || topics(&admin, &names, slots).await).await?;
     gate.open();
 
-    let allowed_topics =
-        cfg.callback.patterns().map_err(|entry| anyhow::anyhow!("callback.allow: {entry}"))?;
-    let rules =
-        Rules { internal_prefix: names.prefix().to_owned(), allowed_topics, max_body_bytes: cfg.limits.body };
+    let known = cfg.avro.read().map_err(|(path, fault)| anyhow::anyhow!("avro.schemas: {path}: {fault}"))?;
+    let schemas = Schemas::new(known, &cfg.registry);
     let (registrar, journal) = watch::channel(None);
-    let deps = Deps::new(cfg, names, db, cluster, admin, rules, shards, routes, journal);
+    let deps = Deps::new(cfg, names, db, cluster, admin, schemas, shards, routes, journal);
     Ok((deps, registrar))
 }
 
@@ -67,7 +66,7 @@ async fn database(cfg: &Config) -> anyhow::Result<(Db, setting::Settings)> {
 async fn topics(admin: &Admin, names: &Names, slots: u16) -> anyhow::Result<()> {
     let found = admin.topics().await?;
     let mut wrong = Vec::new();
-    for topic in [names.tasks(), names.due(), names.journal(), names.rejected()] {
+    for topic in [names.due(), names.journal(), names.rejected(), names.replies()] {
         let Some(info) = found.get(&topic) else {
             wrong.push(format!("topic {topic} is missing"));
             continue;

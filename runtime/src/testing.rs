@@ -169,7 +169,7 @@ pub fn row(shard: u16, due_at: i64, id: u64) -> PendingRow {
         expires_at: None,
         asked_at: None,
         completion: Completion::OnDelivery,
-        progress: None,
+        ..RowOptions::default()
     };
     let body =
         RowBody { key: None, headers: Vec::new(), value: Some(format!("payload of {id}").into_bytes()) };

@@ -70,9 +70,10 @@ pub struct Deliver {
 }
 
 /// When a delivered task is finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Completion {
     /// The delivery itself finishes it.
+    #[default]
     OnDelivery,
     /// The consumer's ack finishes it.
     OnAck,

@@ -5,9 +5,7 @@ use super::template::Template;
 use super::timeline::Timeline;
 use crate::cli::SubmitArgs;
 use runtime::kafka::OutRecord;
-use schemas::command::{
-    Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules,
-};
+use schemas::command::{Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules};
 use schemas::record::Header;
 use std::sync::Arc;
 

@@ -47,25 +47,26 @@ impl<I: Input> Worker<I> {
     pub fn new(input: Arc<I>, turn: Arc<Turn>, admin: Admin, stream: PartitionStream) -> Worker<I> {
         let partition = turn.partition.to_string();
         let meters = Meters {
-            records: BATCH_RECORDS.with(&[turn.stream]),
-            commit_seconds: BATCH_SECONDS.with(&[turn.stream]),
-            effects_seconds: EFFECTS_SECONDS.with(&[turn.stream]),
-            lag: APPLY_LAG.with(&[turn.stream, &partition]),
-            unconfirmed: UNCONFIRMED.with(&[turn.stream, &partition]),
+            records: BATCH_RECORDS.with(&[turn.stream, &turn.source]),
+            commit_seconds: BATCH_SECONDS.with(&[turn.stream, &turn.source]),
+            effects_seconds: EFFECTS_SECONDS.with(&[turn.stream, &turn.source]),
+            lag: APPLY_LAG.with(&[turn.stream, &turn.source, &partition]),
+            unconfirmed: UNCONFIRMED.with(&[turn.stream, &turn.source, &partition]),
         };
         Worker { input, turn, admin, stream, meters, told: None, heals_on_open: false }
     }
 
     /// Works until the partition is gone. Whatever happens in between is waited out.
     pub async fn run(mut self) {
-        let (stream, partition) = (self.turn.stream, self.turn.partition);
-        let halted = HALTED.with(&[stream]);
+        let (source, partition) = (self.turn.source.clone(), self.turn.partition);
+        let source = &*source;
+        let halted = HALTED.with(&[self.turn.stream, source]);
         loop {
             match self.hold().await {
                 Ok(()) | Err(Stop::Gone) => break,
                 Err(Stop::Moved(what)) => {
                     tracing::info!(
-                        stream,
+                        source,
                         partition,
                         "another owner, or a commit whose answer was lost: {what}"
                     );
@@ -82,7 +83,7 @@ impl<I: Input> Worker<I> {
                         Stop::Gone | Stop::Moved(_) => continue,
                     };
                     ALARMS.with(&[halt.kind]).increment(1);
-                    tracing::error!(stream, partition, alarm = halt.kind, "standing still: {}", halt.reason);
+                    tracing::error!(source, partition, alarm = halt.kind, "standing still: {}", halt.reason);
                     self.turn.going.trouble(halt.reason);
                     self.heals_on_open = halt.opening;
                     halted.increment(1.0);
@@ -112,7 +113,7 @@ impl<I: Input> Worker<I> {
             self.turn.going.well();
         }
         tracing::info!(
-            stream = self.turn.stream,
+            source = &*self.turn.source,
             partition = self.turn.partition,
             next = positions.next,
             confirmed = positions.confirmed,
@@ -234,7 +235,7 @@ impl<I: Input> Worker<I> {
                 }
                 Err(Stop::Refused(error)) if as_refusal.is_none() => {
                     tracing::error!(
-                        stream = self.turn.stream,
+                        source = &*self.turn.source,
                         partition = self.turn.partition,
                         offset = last.offset,
                         "MySQL refuses a row: {error}"
@@ -395,8 +396,8 @@ impl<I: Input> Worker<I> {
             self.turn.kafka.trouble(fault.to_string());
         }
         if tries.is_power_of_two() {
-            let (stream, partition) = (self.turn.stream, self.turn.partition);
-            tracing::warn!(stream, partition, tries, "waiting for Kafka: {fault}");
+            let (source, partition) = (&*self.turn.source, self.turn.partition);
+            tracing::warn!(source, partition, tries, "waiting for Kafka: {fault}");
         }
         tokio::select! {
             () = self.turn.stop.cancelled() => Err(Stop::Gone),
@@ -418,9 +419,9 @@ impl<I: Input> Worker<I> {
     }
 
     fn outside(&self, what: &str) -> Stop {
-        let (stream, partition) = (self.turn.stream, self.turn.partition);
+        let (source, partition) = (&self.turn.source, self.turn.partition);
         let reason = format!(
-            "{stream}[{partition}]: {what}. Nothing is guessed: `duectl` must be told whether what lies in between is to \
+            "{source}[{partition}]: {what}. Nothing is guessed: `duectl` must be told whether what lies in between is to \
              be delivered maybe twice or maybe never"
         );
         Halt::of_opening("outside_log", reason).into()

@@ -7,12 +7,13 @@ use crate::turn::{Stop, Turn};
 use protocol::admission::{self, ContentHash, Identity, Offer, Verdict};
 use protocol::route::shard_of;
 use runtime::kafka::Record;
-use runtime::store::change::{self, Refused};
+use runtime::store::change::{self, Owed, OwedReply};
 use runtime::store::position::{self, Fences};
 use runtime::store::tasks::{self, NewTask};
 use runtime::store::{PendingRow, StoreError};
-use schemas::command::{Command, ReasonCode, Refusal};
+use schemas::command::{Asked, Command, ReasonCode, Refusal, Refused};
 use schemas::ids::{Generation, RowId, SourceId};
+use schemas::reply::Answer;
 use schemas::row::RowHistory;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,7 +28,7 @@ pub struct Parsed {
     /// When it was looked at.
     pub received_at: i64,
     /// What it says, or why it is refused.
-    pub outcome: Result<Candidate, Refusal>,
+    pub outcome: Result<Candidate, Box<Refused>>,
 }
 
 /// A valid command.
@@ -44,8 +45,8 @@ pub struct Candidate {
 pub struct Admitted {
     /// What was accepted.
     pub accepted: Accepted,
-    /// What was refused, and is owed an answer.
-    pub refused: Vec<Refused>,
+    /// What has to be said.
+    pub owed: Vec<Owed>,
     duplicates: usize,
 }
 
@@ -69,17 +70,18 @@ impl Accepted {
 
 impl Admitted {
     /// Counts the outcomes.
-    pub fn count(&self) {
+    pub fn count(&self, source: &str) {
         let accepted = self.accepted.tasks.len() + self.accepted.again.len();
+        let refusals = || self.owed.iter().filter_map(|owed| owed.refusal.as_ref());
         for (outcome, n) in
-            [("accepted", accepted), ("duplicate", self.duplicates), ("rejected", self.refused.len())]
+            [("accepted", accepted), ("duplicate", self.duplicates), ("rejected", refusals().count())]
         {
             if n > 0 {
-                RECORDS.with(&["tasks", outcome]).increment(n as u64);
+                RECORDS.with(&["tasks", source, outcome]).increment(n as u64);
             }
         }
-        for refused in &self.refused {
-            REJECTED.with(&[refused.refusal.code.as_str()]).increment(1);
+        for refusal in refusals() {
+            REJECTED.with(&[source, refusal.code.as_str()]).increment(1);
         }
     }
 }
@@ -92,10 +94,58 @@ pub fn row_id(source: SourceId, record: &Record) -> RowId {
     RowId::pack(source, record.partition, record.offset).expect("Kafka's coordinates fit a row id")
 }
 
-/// A record that MySQL refuses.
-pub fn refused(source: SourceId, record: &Record, error: &StoreError) -> Parsed {
-    let refusal = Refusal::of_record(ReasonCode::RefusedByStore, &error.to_string());
-    Parsed { id: row_id(source, record), received_at: runtime::clock::now_ms(), outcome: Err(refusal) }
+impl Parsed {
+    /// MySQL refuses it, whatever it says.
+    pub fn refused(self, error: &StoreError) -> Parsed {
+        let refusal = Refusal::of_record(ReasonCode::RefusedByStore, &error.to_string());
+        let asked = match self.outcome {
+            Ok(candidate) => candidate.command.reply,
+            Err(refused) => refused.asked,
+        };
+        Parsed { outcome: Err(Box::new(Refused { refusal, asked })), ..self }
+    }
+}
+
+/// The reply to a command that is refused.
+fn reply_to_refused(asked: Asked, refusal: &Refusal) -> OwedReply {
+    OwedReply {
+        answer: Answer::to_refused(refusal),
+        shard_key: asked.shard_key.or_else(|| asked.task_id.clone()),
+        task_id: asked.task_id,
+        due_at: None,
+        correlation: asked.correlation,
+        as_avro: asked.as_avro,
+    }
+}
+
+/// What is owed to a command that was judged.
+fn owed_for(candidate: &Candidate, verdict: &Verdict, received_at: i64) -> Option<Owed> {
+    let (id, command) = (candidate.offer.id, &candidate.command);
+    let refusal = match verdict {
+        Verdict::Conflict { of } => {
+            let problem = format!(
+                "the task was submitted with other content before (partition {} offset {})",
+                of.partition(),
+                of.offset()
+            );
+            Some(Refusal::of_record(ReasonCode::Conflict, &problem))
+        }
+        Verdict::Accepted | Verdict::AlreadyAccepted | Verdict::Duplicate { .. } => None,
+    };
+    let (answer, due_at) = match verdict {
+        Verdict::Accepted | Verdict::AlreadyAccepted => (Answer::Accepted, Some(command.due_at)),
+        Verdict::Duplicate { .. } => (Answer::Duplicate, None),
+        Verdict::Conflict { .. } => (Answer::Conflict, None),
+    };
+    let reply = command.reply.as_ref().map(|asked| OwedReply {
+        answer,
+        task_id: Some(command.task_id(id).into_owned()),
+        shard_key: Some(command.shard_key(id).into_owned()),
+        due_at,
+        correlation: asked.correlation.clone(),
+        as_avro: asked.as_avro,
+    });
+    (refusal.is_some() || reply.is_some()).then(|| Owed::new(id, received_at, refusal, reply))
 }
 
 impl Candidate {
@@ -135,7 +185,11 @@ pub async fn batch(deps: &Deps, parsed: Vec<Parsed>, commit: &Commit, turn: &Tur
         received_at = at;
         match outcome {
             Ok(candidate) => candidates.push(candidate),
-            Err(refusal) => refused.push(Refused { command: id, received_at: at, refusal }),
+            Err(refused_for) => {
+                let Refused { refusal, asked } = *refused_for;
+                let reply = asked.map(|asked| reply_to_refused(asked, &refusal));
+                refused.push(Owed::new(id, at, Some(refusal), reply));
+            }
         }
     }
     let offers: Vec<Offer> = candidates.iter().map(|candidate| candidate.offer).collect();
@@ -150,16 +204,19 @@ pub async fn batch(deps: &Deps, parsed: Vec<Parsed>, commit: &Commit, turn: &Tur
             let judged = admission::judge(&offers, &known);
             let rows: Vec<&NewTask> = judged.inserts.iter().map(|index| &candidates[*index].task).collect();
             let mut owed = refused.clone();
-            owed.extend(conflicts(&offers, &judged.verdicts, received_at));
+            let judged_each = candidates.iter().zip(&judged.verdicts);
+            owed.extend(
+                judged_each.filter_map(|(candidate, verdict)| owed_for(candidate, verdict, received_at)),
+            );
             let mut tx = turn.db().begin("tasks_apply").await?;
             commit.advance(&mut tx).await?;
             tasks::insert(&mut tx, &rows).await.map_err(|error| taken(error, &collisions))?;
-            change::owe_rejections(&mut tx, &owed).await?;
+            change::owe(&mut tx, &owed).await?;
             tx.commit().await?;
             Ok((judged, owed, fences))
         })
         .await?;
-    let (judged, refused, fences) = written;
+    let (judged, owed, fences) = written;
     let again = judged
         .verdicts
         .iter()
@@ -176,7 +233,7 @@ pub async fn batch(deps: &Deps, parsed: Vec<Parsed>, commit: &Commit, turn: &Tur
         .filter_map(|index| candidates[*index].take())
         .map(|candidate| candidate.task)
         .collect();
-    Ok(Admitted { accepted: Accepted { tasks, again, fences }, refused, duplicates })
+    Ok(Admitted { accepted: Accepted { tasks, again, fences }, owed, duplicates })
 }
 
 /// A duplicate key is somebody else's insert between our look and our insert: the next look finds it. Where it never
@@ -190,23 +247,4 @@ fn taken(error: StoreError, collisions: &AtomicU32) -> StoreError {
         }
         other => other,
     }
-}
-
-fn conflicts<'a>(
-    offers: &'a [Offer],
-    verdicts: &'a [Verdict],
-    received_at: i64,
-) -> impl Iterator<Item = Refused> + 'a {
-    offers.iter().zip(verdicts).filter_map(move |(offer, verdict)| match verdict {
-        Verdict::Conflict { of } => {
-            let problem = format!(
-                "the task was submitted with other content before (partition {} offset {})",
-                of.partition(),
-                of.offset()
-            );
-            let refusal = Refusal::of_record(ReasonCode::Conflict, &problem);
-            Some(Refused { command: offer.id, received_at, refusal })
-        }
-        Verdict::Accepted | Verdict::AlreadyAccepted | Verdict::Duplicate { .. } => None,
-    })
 }

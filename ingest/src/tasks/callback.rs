@@ -1,11 +1,11 @@
 //! Which callback topics there are. One that is there counts for a while; one that is missing is asked for each time,
 //! because it may have been created a moment ago.
 
-use crate::config::{Callback, UnknownTopic};
+use crate::config::UnknownTopic;
 use crate::turn::{Stop, Turn};
 use runtime::kafka::{Admin, KafkaFault};
 use schemas::command::{ReasonCode, Refusal};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,10 +19,12 @@ const MISSING_FOR: Duration = Duration::from_secs(10);
 /// Topics that are remembered.
 const MOST: usize = 100_000;
 
+/// Topics that are asked for, each with the highest partition that is.
+pub type Wanted<'t> = BTreeMap<&'t str, Option<i32>>;
+
 /// What is known of callback topics.
 pub struct CallbackTopics {
     admin: Admin,
-    unknown: UnknownTopic,
     keep: Duration,
     seen: Mutex<HashMap<String, Seen>>,
 }
@@ -42,32 +44,41 @@ pub struct Topics {
 
 impl CallbackTopics {
     /// Nothing is known yet.
-    pub fn new(admin: Admin, cfg: &Callback) -> CallbackTopics {
-        CallbackTopics { admin, unknown: cfg.unknown_topic, keep: cfg.cache.get(), seen: Mutex::default() }
+    pub fn new(admin: Admin, keep: Duration) -> CallbackTopics {
+        CallbackTopics { admin, keep, seen: Mutex::default() }
     }
 
     /// What is known of these topics, asked for where it is not known, or no longer.
-    pub async fn look_up(&self, wanted: &BTreeSet<&str>, turn: &Turn) -> Result<Topics, Stop> {
+    pub async fn look_up(
+        &self,
+        wanted: &Wanted<'_>,
+        unknown: UnknownTopic,
+        turn: &Turn,
+    ) -> Result<Topics, Stop> {
         let mut unsure: BTreeSet<&str> =
-            wanted.iter().copied().filter(|topic| !self.is_fresh(topic)).collect();
+            wanted.keys().copied().filter(|topic| !self.is_enough(topic, wanted[topic])).collect();
         let long_missing: BTreeSet<&str> =
             unsure.iter().copied().filter(|topic| self.was_missing(topic)).collect();
         if !unsure.is_empty() {
             self.ask(&unsure, turn).await?;
-            unsure.retain(|topic| !self.is_fresh(topic) && !long_missing.contains(topic));
-            if !unsure.is_empty() && self.unknown == UnknownTopic::Refuse {
+            unsure.retain(|topic| !self.is_enough(topic, None) && !long_missing.contains(topic));
+            if !unsure.is_empty() && unknown == UnknownTopic::Refuse {
                 turn.pause(SECOND_ASK_AFTER).await?;
                 self.ask(&unsure, turn).await?;
             }
         }
         let seen = self.lock();
         let found = |topic: &str| seen.get(topic).and_then(|seen| seen.partitions);
-        let partitions = wanted.iter().map(|topic| ((*topic).to_owned(), found(topic))).collect();
-        Ok(Topics { unknown: self.unknown, partitions })
+        let partitions = wanted.keys().map(|topic| ((*topic).to_owned(), found(topic))).collect();
+        Ok(Topics { unknown, partitions })
     }
 
-    fn is_fresh(&self, topic: &str) -> bool {
-        self.lock().get(topic).is_some_and(|seen| seen.partitions.is_some() && seen.at.elapsed() < self.keep)
+    /// Whether nothing need be asked. A partition beyond those that were seen may have been added since.
+    fn is_enough(&self, topic: &str, partition: Option<i32>) -> bool {
+        self.lock().get(topic).is_some_and(|seen| {
+            seen.partitions.is_some_and(|count| partition.is_none_or(|asked| asked < count))
+                && seen.at.elapsed() < self.keep
+        })
     }
 
     fn was_missing(&self, topic: &str) -> bool {
@@ -127,18 +138,24 @@ impl CallbackTopics {
 }
 
 impl Topics {
-    /// Whether a task may be meant for this topic and partition.
-    pub fn check(&self, topic: &str, partition: Option<i32>) -> Result<(), Refusal> {
+    /// Whether a task may be meant for this topic and partition. `name`: how the producer names a field.
+    pub fn check(
+        &self,
+        topic: &str,
+        partition: Option<i32>,
+        name: impl Fn(&str) -> String,
+    ) -> Result<(), Refusal> {
         match (self.partitions.get(topic).copied().flatten(), partition) {
             (None, _) if self.unknown == UnknownTopic::Accept => Ok(()),
             (None, _) => {
                 let problem = "does not exist";
-                Err(Refusal::of_value(ReasonCode::UnknownTopic, "topic", topic.as_bytes(), problem))
+                Err(Refusal::of_value(ReasonCode::UnknownTopic, &name("topic"), topic.as_bytes(), problem))
             }
             (Some(count), Some(asked)) if asked >= count => {
                 let problem = format!("is no partition of {topic}, which has {count}");
                 let value = asked.to_string();
-                Err(Refusal::of_value(ReasonCode::UnknownPartition, "partition", value.as_bytes(), &problem))
+                let name = name("partition");
+                Err(Refusal::of_value(ReasonCode::UnknownPartition, &name, value.as_bytes(), &problem))
             }
             (Some(_), _) => Ok(()),
         }
@@ -160,15 +177,18 @@ mod tests {
 
     #[test]
     fn a_topic_that_does_not_exist_is_refused_unless_it_may_come_later() {
-        assert_eq!(code(topics(UnknownTopic::Refuse).check("gone", None)), Some(ReasonCode::UnknownTopic));
-        assert_eq!(code(topics(UnknownTopic::Accept).check("gone", Some(9))), None);
+        assert_eq!(
+            code(topics(UnknownTopic::Refuse).check("gone", None, str::to_owned)),
+            Some(ReasonCode::UnknownTopic)
+        );
+        assert_eq!(code(topics(UnknownTopic::Accept).check("gone", Some(9), str::to_owned)), None);
     }
 
     #[test]
     fn a_partition_that_the_topic_does_not_have_is_refused() {
         let topics = topics(UnknownTopic::Accept);
-        assert_eq!(code(topics.check("three", Some(3))), Some(ReasonCode::UnknownPartition));
-        assert_eq!(code(topics.check("three", Some(2))), None);
-        assert_eq!(code(topics.check("three", None)), None);
+        assert_eq!(code(topics.check("three", Some(3), str::to_owned)), Some(ReasonCode::UnknownPartition));
+        assert_eq!(code(topics.check("three", Some(2), str::to_owned)), None);
+        assert_eq!(code(topics.check("three", None, str::to_owned)), None);
     }
 }

@@ -5,6 +5,7 @@ use crate::metrics::ALARMS;
 use crate::turn::{Stop, Turn};
 use runtime::kafka::{OutRecord, Record};
 use schemas::command::Refusal;
+use schemas::delivery::rejected::VALUE_BYTES;
 use schemas::delivery::{Origin, rejected_headers};
 use schemas::record::Header;
 use schemas::topics::Names;
@@ -36,7 +37,7 @@ pub fn of(record: &Record, refusal: &Refusal, names: &Names) -> OutRecord {
     }
 }
 
-/// Sends rejections until they are acked.
+/// Sends rejections, and replies among them, until they are acked.
 pub async fn send(deps: &Deps, rejected: Vec<OutRecord>, turn: &Turn) -> Result<(), Stop> {
     let refused = deps.emitter.send_all(rejected, turn).await?;
     if refused.is_empty() {
@@ -55,5 +56,5 @@ fn shortened(mut record: OutRecord) -> OutRecord {
     let whole = record.value.as_ref().map_or(0, bytes::Bytes::len);
     record.value = record.value.map(|value| value.slice(..value.len().min(CUT_BYTES)));
     record.key = record.key.map(|key| key.slice(..key.len().min(CUT_BYTES)));
-    record.header("duestream-rejected-value-bytes", whole.to_string())
+    record.header(VALUE_BYTES, whole.to_string())
 }

@@ -1,54 +1,87 @@
 //! From bytes to commands: parsed, young enough, and meant for a topic that is there.
 
+use super::Tasks;
 use super::admit::{Candidate, Parsed, row_id};
-use crate::deps::Deps;
+use super::callback::Wanted;
+use crate::registry::BatchSchemas;
 use crate::turn::{Stop, Turn};
 use protocol::admission;
 use runtime::kafka::Record;
-use schemas::command::{Command, HeaderView, ReasonCode, RecordView, Refusal};
-use schemas::ids::SourceId;
-use std::collections::BTreeSet;
+use schemas::command::{
+    Command, HEADER_PREFIX, HeaderView, ParseError, ReasonCode, RecordView, Refusal, Refused, WriterSchemas,
+};
+use std::collections::HashSet;
 
 /// Parses a batch. Nothing that a producer can send makes this fail: what is no command is a refusal.
-pub async fn batch(
-    deps: &Deps,
-    source: SourceId,
-    batch: &[Record],
-    turn: &Turn,
-) -> Result<Vec<Parsed>, Stop> {
+pub async fn batch(tasks: &Tasks, batch: &[Record], turn: &Turn) -> Result<Vec<Parsed>, Stop> {
     let now = runtime::clock::now_ms();
-    let mut parsed: Vec<Parsed> = batch.iter().map(|record| one(deps, source, record, now)).collect();
-    let wanted: BTreeSet<&str> = parsed
-        .iter()
-        .filter_map(|parsed| Some(parsed.outcome.as_ref().ok()?.command.callback_topic.as_str()))
-        .collect();
-    let topics = deps.callbacks.look_up(&wanted, turn).await?;
-    let unknown: Vec<Option<Refusal>> = parsed
-        .iter()
-        .map(|parsed| {
-            let command = &parsed.outcome.as_ref().ok()?.command;
-            topics.check(&command.callback_topic, command.options.partition).err()
-        })
-        .collect();
-    for (parsed, refusal) in parsed.iter_mut().zip(unknown) {
-        if let Some(refusal) = refusal {
-            parsed.outcome = Err(refusal);
+    let mut schemas = tasks.deps.schemas.for_batch();
+    let mut read: Vec<Result<Command, ParseError>> =
+        batch.iter().map(|record| command(tasks, record, now, &schemas)).collect();
+    fetch(&mut read, &mut schemas, turn, |at, schemas| command(tasks, &batch[at], now, schemas)).await?;
+
+    let mut wanted = Wanted::new();
+    for command in read.iter().filter_map(|read| read.as_ref().ok()) {
+        let asked = wanted.entry(&command.callback_topic).or_default();
+        *asked = command.options.partition.max(*asked);
+    }
+    let topics = tasks.deps.callbacks.look_up(&wanted, tasks.rules.unknown_topic, turn).await?;
+    let parsed = batch.iter().zip(read).map(|(record, read)| {
+        let id = row_id(tasks.source, record);
+        let outcome = read.map_err(refused).and_then(|command| {
+            let name = |field: &str| name_of(record, field);
+            match topics.check(&command.callback_topic, command.options.partition, name) {
+                Ok(()) => Ok(Candidate::new(id, command, record.at, tasks.deps.shards)),
+                Err(refusal) => Err(Box::new(Refused { refusal, asked: command.reply })),
+            }
+        });
+        Parsed { id, received_at: now, outcome }
+    });
+    Ok(parsed.collect())
+}
+
+/// Fetches the schemas that are asked for and reads again what was written with them.
+async fn fetch(
+    read: &mut [Result<Command, ParseError>],
+    schemas: &mut BatchSchemas<'_>,
+    turn: &Turn,
+    again: impl Fn(usize, &BatchSchemas<'_>) -> Result<Command, ParseError>,
+) -> Result<(), Stop> {
+    let needed = |read: &Result<Command, ParseError>| match read {
+        Err(ParseError::NeedsSchema(id)) => Some(*id),
+        Err(ParseError::Refused(_)) | Ok(_) => None,
+    };
+    let ids: HashSet<u32> = read.iter().filter_map(needed).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    schemas.fetch(ids, turn).await?;
+    for (at, read) in read.iter_mut().enumerate() {
+        if needed(read).is_some() {
+            *read = again(at, schemas);
         }
     }
-    Ok(parsed)
+    Ok(())
 }
 
-fn one(deps: &Deps, source: SourceId, record: &Record, now: i64) -> Parsed {
-    let id = row_id(source, record);
-    let outcome =
-        command(deps, record, now).map(|command| Candidate::new(id, command, record.at, deps.shards));
-    Parsed { id, received_at: now, outcome }
-}
-
-fn command(deps: &Deps, record: &Record, now: i64) -> Result<Command, Refusal> {
-    if !record.headers_intact {
-        return Err(Refusal::of_record(ReasonCode::InvalidHeader, "the name of a header is not UTF-8"));
+fn refused(error: ParseError) -> Box<Refused> {
+    match error {
+        ParseError::Refused(refused) => refused,
+        // Everything that was asked for has been fetched; were it not so, this is what it comes to.
+        ParseError::NeedsSchema(id) => {
+            let problem = format!("schema {id} is not known");
+            let refusal = Refusal::of_record(ReasonCode::UnknownSchema, &problem);
+            Box::new(Refused { refusal, asked: None })
+        }
     }
+}
+
+fn command(
+    tasks: &Tasks,
+    record: &Record,
+    now: i64,
+    schemas: &dyn WriterSchemas,
+) -> Result<Command, ParseError> {
     let headers: Vec<HeaderView<'_>> = record
         .headers
         .iter()
@@ -60,10 +93,39 @@ fn command(deps: &Deps, record: &Record, now: i64) -> Result<Command, Refusal> {
         headers: &headers,
         timestamp_at: record.at,
     };
-    let command = Command::parse(&view, &deps.rules)?;
-    if admission::is_past_window(record.at, now, deps.cfg.tasks.dedup_window.as_ms()) {
+    let parsed = Command::parse(&view, &tasks.rules.rules, schemas);
+    if !record.headers_intact {
+        // Whatever else is wrong: what was read of its headers is not what was written.
+        let asked = match parsed {
+            Ok(command) => command.reply,
+            Err(ParseError::Refused(refused)) => refused.asked,
+            Err(needs_schema) => return Err(needs_schema),
+        };
+        let problem =
+            "the name of a header is not UTF-8 or holds a NUL byte, or there are more than 99900 headers";
+        let refusal = Refusal::of_record(ReasonCode::InvalidHeader, problem);
+        return Err(ParseError::Refused(Box::new(Refused { refusal, asked })));
+    }
+    let command = parsed?;
+    let refuse = |code, problem: &str| {
+        let refused = Refused { refusal: Refusal::of_record(code, problem), asked: command.reply.clone() };
+        Err(ParseError::Refused(Box::new(refused)))
+    };
+    if admission::is_past_window(record.at, now, tasks.deps.cfg.tasks.dedup_window.as_ms()) {
         let problem = format!("the record was written at {} (epoch ms)", record.at);
-        return Err(Refusal::of_record(ReasonCode::TooOld, &problem));
+        return refuse(ReasonCode::TooOld, &problem);
     }
     Ok(command)
+}
+
+/// How a record names a field: by its header, or as JSON and Avro do.
+fn name_of(record: &Record, field: &str) -> String {
+    let by_header = |name: &str| {
+        name.get(..HEADER_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(HEADER_PREFIX))
+    };
+    if record.headers.iter().any(|header| by_header(&header.name)) {
+        format!("{HEADER_PREFIX}{}", field.replace('_', "-"))
+    } else {
+        field.to_owned()
+    }
 }

@@ -43,7 +43,7 @@ async fn garbage_among_good_records_is_kept_untouched_and_stops_nothing() {
         .collect();
     let reasons: Vec<String> = by_offset.values().map(|record| reason(record)).collect();
     let expected =
-        ["not_a_command", "not_a_command", "not_a_command", "invalid_json", "unsupported", "invalid_time"];
+        ["not_a_command", "not_a_command", "not_a_command", "invalid_json", "unknown_schema", "invalid_time"];
     assert_eq!(reasons, expected);
     let garbage = by_offset["1"];
     assert_eq!(garbage.key.as_deref(), Some(&b"garbage key"[..]));

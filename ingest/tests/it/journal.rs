@@ -159,7 +159,7 @@ async fn a_second_fate_and_bytes_that_no_dispatcher_wrote_change_nothing_and_sto
     pipeline.confirmed(&journal, 3).await;
     assert_eq!(state(&pipeline, &ids[0]).await, TaskState::Done, "the first fate counts");
     let rejected = pipeline.rejected().await;
-    assert_eq!(rejected.iter().map(reason).collect::<Vec<_>>(), ["not_a_command"]);
+    assert_eq!(rejected.iter().map(reason).collect::<Vec<_>>(), ["foreign_record"]);
     assert_eq!(rejected[0].value.as_deref(), Some(&b"garbage"[..]));
     ingest.stop().await;
     pipeline.finish().await;

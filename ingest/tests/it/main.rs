@@ -5,4 +5,7 @@ mod admission;
 mod journal;
 mod outages;
 mod pipeline;
+mod registry;
 mod replay;
+mod replies;
+mod sources;

@@ -96,7 +96,7 @@ async fn a_tasks_topic_that_was_created_again_gets_a_new_number() {
     let tasks = pipeline.names.tasks();
     pipeline.confirmed(&tasks, 1).await;
     pipeline.delete_topic(&tasks).await;
-    pipeline.create_topic(&tasks, 2).await;
+    pipeline.create_source(&tasks, 2).await;
     pipeline.submit(vec![pipeline.task("of the second", due_at)]).await;
     crate::pipeline::until("the new topic is read", || async {
         let stored = pipeline.tasks().await;

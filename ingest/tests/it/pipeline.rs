@@ -67,6 +67,7 @@ impl Pipeline {
             slots: Some(2),
             task_partitions: 2,
             replication: 1,
+            sources: Vec::new(),
         };
         // Brokers may not know yet who leads a topic that was made a moment ago.
         let report = until("the pipeline is set up", || init::run(&servers, &pipeline, Mode::Apply)).await;
@@ -79,8 +80,23 @@ impl Pipeline {
         pipeline
     }
 
+    /// Name of a further topic of this test, outside the prefix of the pipeline.
+    pub fn own(&self, name: &str) -> String {
+        format!("{}-{name}", self.names.prefix().trim_end_matches('.'))
+    }
+
     pub async fn create_topic(&self, name: &str, partitions: i32) {
-        let spec = TopicSpec { name: name.to_owned(), partitions, replication: 1, config: BTreeMap::new() };
+        self.create_topic_with(name, partitions, &[]).await;
+    }
+
+    /// A topic that commands may be read from.
+    pub async fn create_source(&self, name: &str, partitions: i32) {
+        self.create_topic_with(name, partitions, &[("message.timestamp.type", "LogAppendTime")]).await;
+    }
+
+    pub async fn create_topic_with(&self, name: &str, partitions: i32, config: &[(&str, &str)]) {
+        let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let spec = TopicSpec { name: name.to_owned(), partitions, replication: 1, config };
         until("the topic is created", || async {
             let created =
                 self.admin.create_topics(std::slice::from_ref(&spec)).await.map_err(|e| e.to_string())?;

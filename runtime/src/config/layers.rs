@@ -1,5 +1,6 @@
 //! Defaults, file and environment, merged. The defaults say which keys exist and of what type each is.
 
+use super::lists;
 use super::violations::Violations;
 use std::collections::BTreeSet;
 use toml::{Table, Value};
@@ -58,6 +59,9 @@ impl Shape {
                     }
                 }
                 (Some(Value::Table(_)), Value::Table(inner)) => self.walk(inner, at, found, violations),
+                (Some(list), Value::Array(items)) if lists::template(list).is_some() => {
+                    self.walk_list(list, items, at, found, violations);
+                }
                 (Some(default), value) => match fit(default, value.clone()) {
                     Ok(value) => found.push(set(at.clone(), value)),
                     Err(rule) => {
@@ -74,6 +78,33 @@ impl Shape {
                     }
                 }
                 (None, value) => self.unknown(at, &shown(value), violations),
+            }
+            at.pop();
+        }
+    }
+
+    fn walk_list(
+        &self,
+        list: &Value,
+        items: &[Value],
+        at: &mut Path,
+        found: &mut Vec<Override>,
+        violations: &mut Violations,
+    ) {
+        if !(1..=lists::MOST_ITEMS).contains(&items.len()) {
+            let rule = format!("must have 1 to {} items", lists::MOST_ITEMS);
+            violations.broken(&at.join("."), &format!("{} items", items.len()), &rule, "");
+            return;
+        }
+        for (index, item) in items.iter().enumerate() {
+            at.push(index.to_string());
+            match (item, lists::template(list)) {
+                (Value::Table(inner), Some(template)) => {
+                    // Also an item that sets nothing is one.
+                    found.push(Override { path: at.clone(), value: template.clone(), variable: None });
+                    self.walk(inner, at, found, violations);
+                }
+                (other, _) => violations.broken(&at.join("."), other, "must be a section", ""),
             }
             at.pop();
         }
@@ -145,25 +176,44 @@ pub(crate) fn env_prefix(program: &str) -> String {
     format!("DUESTREAM_{}__", program.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// Value at a path.
+/// Value at a path. An item of a list that is not there is what it would be at first.
 pub(super) fn lookup<'t>(table: &'t Table, path: &[String]) -> Option<&'t Value> {
     let (first, rest) = path.split_first()?;
-    let value = table.get(first)?;
-    if rest.is_empty() { Some(value) } else { lookup(value.as_table()?, rest) }
+    rest.iter().try_fold(table.get(first)?, |value, part| match value {
+        Value::Table(table) => table.get(part),
+        list => lists::item(list, part),
+    })
 }
 
-/// Sets the value at a path; the tables on the way exist in the defaults.
+/// Sets the value at a path; the tables and items on the way exist in the (grown) defaults.
 pub(super) fn set(table: &mut Table, path: &[String], value: Value) {
-    match path {
-        [] => {}
-        [last] => {
+    let Some((last, way)) = path.split_last() else { return };
+    let Some((first, rest)) = way.split_first() else {
+        table.insert(last.clone(), value);
+        return;
+    };
+    let mut at = table.get_mut(first);
+    for part in rest {
+        at = at.and_then(|value| inner(value, part));
+    }
+    match at {
+        Some(Value::Table(table)) => {
             table.insert(last.clone(), value);
         }
-        [first, rest @ ..] => {
-            if let Some(Value::Table(inner)) = table.get_mut(first) {
-                set(inner, rest, value);
+        Some(list) => {
+            if let Some(item) = inner(list, last) {
+                *item = value;
             }
         }
+        None => {}
+    }
+}
+
+fn inner<'v>(value: &'v mut Value, part: &str) -> Option<&'v mut Value> {
+    match value {
+        Value::Table(table) => table.get_mut(part),
+        Value::Array(items) => items.get_mut(part.parse::<usize>().ok()?),
+        _ => None,
     }
 }
 
@@ -175,6 +225,7 @@ fn shown(value: &Value) -> String {
 fn fit(default: &Value, value: Value) -> Result<Value, String> {
     match (default, value) {
         (Value::Float(_), Value::Integer(n)) => Ok(Value::Float(n as f64)),
+        (list, _) if lists::template(list).is_some() => Err(format!("must be {}", kind(list))),
         (default, value) if default.same_type(&value) => Ok(value),
         (default, _) => Err(format!("must be {}", kind(default))),
     }
@@ -186,6 +237,7 @@ fn parse(default: &Value, text: &str) -> Result<Value, String> {
         Value::Integer(_) => text.replace('_', "").parse().ok().map(Value::Integer),
         Value::Float(_) => text.parse().ok().map(Value::Float),
         Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+        list if lists::template(list).is_some() => None,
         Value::Array(_) => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
@@ -201,6 +253,7 @@ fn kind(value: &Value) -> &'static str {
         Value::Integer(_) => "a whole number",
         Value::Float(_) => "a number",
         Value::Boolean(_) => "true or false",
+        list if lists::template(list).is_some() => "a list of sections ([[…]], or __0__KEY, __1__KEY, …)",
         Value::Array(_) => "a list",
         Value::Datetime(_) => "a date",
         Value::Table(_) => "a section",
@@ -244,6 +297,13 @@ fn collect_keys(table: &Table, at: &mut Path, known: &mut Vec<String>) {
         at.push(name.clone());
         match value {
             Value::Table(inner) => collect_keys(inner, at, known),
+            list if lists::template(list).is_some() => {
+                at.push("0".to_owned());
+                if let Some(Value::Table(inner)) = lists::template(list) {
+                    collect_keys(inner, at, known);
+                }
+                at.pop();
+            }
             _ => known.push(at.join(".")),
         }
         at.pop();

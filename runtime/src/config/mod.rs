@@ -12,6 +12,7 @@
 
 mod duration;
 mod layers;
+mod lists;
 mod manual;
 mod secret;
 mod sections;
@@ -109,7 +110,8 @@ pub fn load_from<T: Config>(
     }
     overrides.extend(shape.read_env(T::PROGRAM, env, &mut violations));
 
-    let (typed, effective) = typed::<T>(&shape.defaults, &overrides, &mut violations);
+    let defaults = lists::grown(&shape.defaults, &overrides);
+    let (typed, effective) = typed::<T>(&defaults, &overrides, &mut violations);
     typed.check(&mut violations);
     violations.finish()?;
     Ok(Loaded { config: typed, effective })

@@ -68,7 +68,9 @@ fn is_secret_name(name: &str) -> bool {
 
 /// The value of a configuration key as it may be shown.
 pub fn redact(key: &str, value: &str) -> String {
-    if is_secret_name(key) {
+    if value.is_empty() {
+        String::new()
+    } else if is_secret_name(key) {
         HIDDEN.into()
     } else if key.ends_with("url") || key.ends_with("urls") {
         redact_url(value)

@@ -12,6 +12,20 @@ struct Sample {
     telemetry: Telemetry,
     lifecycle: Lifecycle,
     scan: Scan,
+    places: Vec<Place>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    name: String,
+    limits: PlaceLimits,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlaceLimits {
+    body: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -40,6 +54,13 @@ horizon = "60s"
 allow = []
 # Whether.
 eager = false
+
+# Places, each with
+[[places]]
+# its name,
+name = "home"
+# and its limits.
+limits.body = 5
 "#;
     const SHARED: &'static [Shared] = &[KAFKA, TOPICS, MYSQL, REDIS, HTTP, TELEMETRY, LIFECYCLE];
 
@@ -113,6 +134,46 @@ fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
 }
 
 #[test]
+fn a_list_of_sections_is_set_item_by_item_and_what_an_item_leaves_out_is_as_in_the_defaults() {
+    let places = |file: &str, env: &[(&str, &str)]| {
+        let loaded = load_with(file, env).unwrap_or_else(|report| panic!("{report}"));
+        let again = load_with(&loaded.redacted(), &[]).unwrap_or_else(|report| panic!("{report}"));
+        assert_eq!(again.redacted(), loaded.redacted(), "what is printed loads again");
+        let places = loaded.config.places;
+        places.iter().map(|place| format!("{} {}", place.name, place.limits.body)).collect::<Vec<_>>()
+    };
+    assert_eq!(places("", &[]), ["home 5"]);
+    let file = "[[places]]\nname = \"a\"\n[[places]]\nname = \"b\"\nlimits.body = 7\n[[places]]\n";
+    assert_eq!(places(file, &[]), ["a 5", "b 7", "home 5"]);
+    let env =
+        [("DUESTREAM_SAMPLE__PLACES__1__NAME", "z"), ("DUESTREAM_SAMPLE__PLACES__3__LIMITS__BODY", "9")];
+    assert_eq!(places(file, &env), ["a 5", "z 7", "home 5", "home 9"]);
+    assert_eq!(places("", &env[..1]), ["home 5", "z 5"]);
+}
+
+#[test]
+fn all_that_is_wrong_with_a_list_of_sections_is_said_at_once() {
+    let wrong = load_with(
+        "[[places]]\nnam = \"a\"\n[[places]]\nlimits.body = \"b\"\n",
+        &[("DUESTREAM_SAMPLE__PLACES__1__NAME__X", "z"), ("DUESTREAM_SAMPLE__PLACES__64__NAME", "z")],
+    );
+    assert_eq!(
+        wrong.unwrap_err().lines,
+        [
+            "places.0.nam = a: unknown key; did you mean places.0.name?",
+            "places.1.limits.body = \"b\": must be a whole number; the default is 5",
+            "places.1.name.x = z (DUESTREAM_SAMPLE__PLACES__1__NAME__X): unknown key; did you mean places.0.name?",
+            "places.64.name = z (DUESTREAM_SAMPLE__PLACES__64__NAME): unknown key; did you mean places.0.name?",
+        ]
+    );
+    assert_eq!(lines("places = []"), ["places = 0 items: must have 1 to 64 items"]);
+    let list = "must be a list of sections ([[…]], or __0__KEY, __1__KEY, …)";
+    let alone = load_with("", &[("DUESTREAM_SAMPLE__PLACES", "a")]).unwrap_err().lines;
+    assert!(alone[0].contains(list), "{alone:?}");
+    assert!(lines("[places]\nname = \"a\"")[0].contains(list));
+}
+
+#[test]
 fn the_printed_configuration_hides_passwords_and_loads_again() {
     let loaded = load_with(
         "[mysql]\nurl = \"mysql://u:s3cret@db/x\"\n[kafka.properties]\n\"sasl.password\" = \"s3cret\"\n[scan]\nbatch = 7\n",
@@ -168,7 +229,7 @@ fn an_unknown_key_names_what_was_probably_meant() {
         (
             "zebra",
             "stripes = 3",
-            "zebra.stripes = 3: unknown key; the sections are http, kafka, lifecycle, mysql, redis, scan, telemetry, topics",
+            "zebra.stripes = 3: unknown key; the sections are http, kafka, lifecycle, mysql, places, redis, scan, telemetry, topics",
         ),
     ] {
         assert_eq!(line(section, text), expected);

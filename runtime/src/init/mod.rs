@@ -34,6 +34,17 @@ pub struct Pipeline {
     pub task_partitions: i32,
     /// Copies of each partition.
     pub replication: i32,
+    /// Topics of commands besides `tasks`.
+    pub sources: Vec<Source>,
+}
+
+/// A topic of commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its name.
+    pub topic: String,
+    /// Its partitions, where it is made.
+    pub partitions: i32,
 }
 
 /// Shards where nobody says otherwise.
@@ -277,11 +288,21 @@ fn check_numbers(shards: u16, slots: u16, pipeline: &Pipeline) -> Result<(), Ini
         slots.is_power_of_two() && slots <= shards && slots <= 1024,
         format!("--slots {slots}: must be a power of two, at most 1024 and not above --shards {shards}"),
     )?;
+    let few = |partitions| (1..=schemas::ids::RowId::MAX_PARTITION + 1).contains(&partitions);
     let partitions = pipeline.task_partitions;
-    ask(
-        (1..=schemas::ids::RowId::MAX_PARTITION + 1).contains(&partitions),
-        format!("--partitions-tasks {partitions}: must lie between 1 and 4096"),
-    )
+    ask(few(partitions), format!("--partitions-tasks {partitions}: must lie between 1 and 4096"))?;
+    let mut seen = BTreeSet::from([pipeline.names.tasks()]);
+    for Source { topic, partitions } in &pipeline.sources {
+        ask(
+            pipeline.names.may_be_source(topic),
+            format!(
+                "--source {topic}: must be a legal topic name, and none of Kafka's or the pipeline's own"
+            ),
+        )?;
+        ask(few(*partitions), format!("--source {topic}:{partitions}: must have 1 to 4096 partitions"))?;
+        ask(seen.insert(topic.clone()), format!("--source {topic}: is named twice (tasks is always made)"))?;
+    }
+    Ok(())
 }
 
 /// Topics. Answers whether all are there now.
@@ -293,7 +314,7 @@ async fn make_topics(
     report: &mut Report,
 ) -> Result<bool, InitError> {
     let admin = &servers.admin;
-    let wanted = topics::wanted(&pipeline.names, slots, pipeline.task_partitions, pipeline.replication);
+    let wanted = topics::wanted(pipeline, slots);
     let mut present = admin.topics().await?;
     let missing: Vec<_> =
         wanted.iter().filter(|w| !present.contains_key(&w.spec.name)).map(|w| w.spec.clone()).collect();
@@ -404,8 +425,9 @@ async fn sources(
     report: &mut Report,
 ) -> Result<(), InitError> {
     let admin = &servers.admin;
-    let names = [pipeline.names.tasks(), pipeline.names.journal(), pipeline.names.acks()];
-    let ids = admin.topic_ids(&[&names[0], &names[1], &names[2]]).await?;
+    let mut names = vec![pipeline.names.tasks(), pipeline.names.journal(), pipeline.names.acks()];
+    names.extend(pipeline.sources.iter().map(|source| source.topic.clone()));
+    let ids = admin.topic_ids(&names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let mut session = db.session().await?;
     let registered = source::all(&mut session).await?;
     for name in &names {
@@ -413,7 +435,7 @@ async fn sources(
         let known = registered.iter().any(|s| s.topic == *name && s.topic_uuid == *id.as_bytes());
         let subject = format!("source {name}");
         let other = registered.iter().find(|s| s.topic == *name && s.topic_uuid != *id.as_bytes());
-        if *name == names[1]
+        if *name == pipeline.names.journal()
             && let (false, Some(_)) = (known, other)
         {
             report.say(

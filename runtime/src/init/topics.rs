@@ -1,8 +1,7 @@
 //! The topics of a pipeline: how they should be (DESIGN §2), and how what is there differs.
 
-use super::{Finding, Verdict};
+use super::{Finding, Pipeline, Source, Verdict};
 use crate::kafka::{MAX_LARGE_MESSAGE_BYTES, MAX_MESSAGE_BYTES, TopicInfo, TopicSpec};
-use schemas::topics::Names;
 use std::collections::BTreeMap;
 
 /// What a setting of an existing topic must be.
@@ -26,8 +25,9 @@ pub(super) struct Wanted {
 const DAY_MS: i64 = 86_400_000;
 
 /// All topics of a pipeline.
-pub(super) fn wanted(names: &Names, slots: u16, task_partitions: i32, replication: i32) -> Vec<Wanted> {
-    let slots = i32::from(slots);
+pub(super) fn wanted(pipeline: &Pipeline, slots: u16) -> Vec<Wanted> {
+    let Pipeline { names, task_partitions, replication, sources, .. } = pipeline;
+    let (task_partitions, replication, slots) = (*task_partitions, *replication, i32::from(slots));
     let topic = |name: String, partitions: i32, days: i64, large: bool, log_append: bool, exact: bool| {
         let max_bytes = if large { MAX_LARGE_MESSAGE_BYTES } else { MAX_MESSAGE_BYTES };
         let mut config = BTreeMap::from([
@@ -56,7 +56,7 @@ pub(super) fn wanted(names: &Names, slots: u16, task_partitions: i32, replicatio
     control.spec.config.insert("cleanup.policy".to_owned(), "compact".to_owned());
     control.spec.config.remove("retention.ms");
     control.needs.retain(|(name, _)| *name != "retention.ms");
-    vec![
+    let mut all = vec![
         topic(names.tasks(), task_partitions, 7, false, true, false),
         topic(names.due(), slots, 1, false, false, true),
         topic(names.slots(), slots, 1, false, false, true),
@@ -66,7 +66,10 @@ pub(super) fn wanted(names: &Names, slots: u16, task_partitions: i32, replicatio
         topic(names.replies(), task_partitions, 1, false, false, false),
         topic(names.rejected(), task_partitions, 14, true, false, false),
         topic(names.dead(), task_partitions, 30, true, false, false),
-    ]
+    ];
+    let source = |source: &Source| topic(source.topic.clone(), source.partitions, 7, false, true, false);
+    all.extend(sources.iter().map(source));
+    all
 }
 
 /// How an existing topic differs. Empty: it does not.
@@ -128,6 +131,7 @@ pub(super) fn differences(
 mod tests {
     use super::*;
     use crate::kafka::PartitionInfo;
+    use schemas::topics::Names;
 
     fn found(name: &str, partitions: i32) -> TopicInfo {
         let partitions = (0..partitions)
@@ -141,8 +145,20 @@ mod tests {
         TopicInfo { name: name.into(), partitions }
     }
 
+    fn wanted(replication: i32) -> Vec<Wanted> {
+        let pipeline = Pipeline {
+            names: Names::new("p."),
+            shards: None,
+            slots: None,
+            task_partitions: 4,
+            replication,
+            sources: vec![Source { topic: "tenant".into(), partitions: 3 }],
+        };
+        super::wanted(&pipeline, 8)
+    }
+
     fn journal() -> Wanted {
-        wanted(&Names::new("p."), 8, 4, 1).into_iter().find(|w| w.spec.name == "p.journal").unwrap()
+        wanted(1).into_iter().find(|w| w.spec.name == "p.journal").unwrap()
     }
 
     fn lines(findings: &[Finding]) -> Vec<String> {
@@ -151,7 +167,7 @@ mod tests {
 
     #[test]
     fn topics_are_as_the_design_lists_them() {
-        let shown: Vec<String> = wanted(&Names::new("p."), 8, 4, 1)
+        let shown: Vec<String> = wanted(1)
             .iter()
             .map(|w| {
                 let of = |key: &str| w.spec.config.get(key).map_or("-", String::as_str);
@@ -179,6 +195,7 @@ mod tests {
                 "p.replies 4 delete 1d - 1048588",
                 "p.rejected 4 delete 14d - 1114124",
                 "p.dead 4 delete 30d - 1114124",
+                "tenant 3 delete 7d LogAppendTime 1048588",
             ]
         );
     }
@@ -215,7 +232,7 @@ mod tests {
 
     #[test]
     fn three_copies_bring_the_settings_that_make_them_safe() {
-        let wanted = wanted(&Names::new("p."), 8, 4, 3);
+        let wanted = wanted(3);
         assert!(wanted.iter().all(|w| w.spec.config["min.insync.replicas"] == "2"));
         let few = differences(&wanted[1], &found("p.due", 8), &wanted[1].spec.config);
         assert_eq!(

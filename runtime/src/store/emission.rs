@@ -72,7 +72,7 @@ mod tests {
             expires_at: Some(99),
             asked_at: None,
             completion: Completion::OnDelivery,
-            progress: None,
+            ..RowOptions::default()
         };
         let headers = vec![Header { name: "h".into(), value: None }];
         let body = RowBody { key: Some(vec![]), headers, value: None };

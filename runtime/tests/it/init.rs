@@ -37,6 +37,7 @@ impl World {
             slots: Some(2),
             task_partitions: 2,
             replication: 1,
+            sources: Vec::new(),
         }
     }
 

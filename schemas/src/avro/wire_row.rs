@@ -8,10 +8,12 @@ use super::codec::{Codec, DecodeError};
 use super::wire_parts::{
     RULE_U16, WireCompletion, WireHeader, WirePastAttempt, bytes_opt, bytes_size, headers_size,
 };
+use crate::options::Backoff;
 use crate::row::{RowBody, RowHistory, RowOptions};
 
 pub(super) const BODY_VERSIONS: &[&str] = &[include_str!("../../avsc/row_body/v1.avsc")];
-pub(super) const OPTIONS_VERSIONS: &[&str] = &[include_str!("../../avsc/row_options/v1.avsc")];
+pub(super) const OPTIONS_VERSIONS: &[&str] =
+    &[include_str!("../../avsc/row_options/v1.avsc"), include_str!("../../avsc/row_options/v2.avsc")];
 pub(super) const HISTORY_VERSIONS: &[&str] = &[include_str!("../../avsc/row_history/v1.avsc")];
 
 static BODY: LazyLock<Codec<WireBody<'static>>> = LazyLock::new(|| Codec::new("row body", BODY_VERSIONS));
@@ -39,6 +41,10 @@ struct WireOptions<'a> {
     completion: WireCompletion,
     #[serde(with = "bytes_opt")]
     progress: Option<Cow<'a, [u8]>>,
+    max_attempts: Option<i32>,
+    backoff: Option<String>,
+    ack_timeout_ms: Option<i64>,
+    max_stalls: Option<i32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,19 +85,32 @@ impl RowOptions {
             asked_at: self.asked_at,
             completion: self.completion.into(),
             progress: self.progress.as_deref().map(Cow::Borrowed),
+            max_attempts: self.max_attempts.map(i32::from),
+            backoff: self.backoff.map(|backoff| backoff.to_string()),
+            ack_timeout_ms: self.ack_timeout_ms,
+            max_stalls: self.max_stalls.map(i32::from),
         };
-        OPTIONS.encode(&wire, 32 + bytes_size(&self.progress))
+        OPTIONS.encode(&wire, 64 + bytes_size(&self.progress))
     }
 
     /// Reads what any shipped version of `encode` wrote.
     pub fn decode(bytes: &[u8]) -> Result<RowOptions, DecodeError> {
         let wire = OPTIONS.decode(bytes)?;
+        let rule = |field, rule| DecodeError::Field { record: "row options", field, rule };
+        let count = |field, count: Option<i32>| {
+            count.map(|count| u16::try_from(count).map_err(|_| rule(field, RULE_U16))).transpose()
+        };
+        let backoff = wire.backoff.map(|text| text.parse::<Backoff>()).transpose();
         Ok(RowOptions {
             partition: wire.partition,
             expires_at: wire.expires_at,
             asked_at: wire.asked_at,
             completion: wire.completion.into(),
             progress: wire.progress.map(Cow::into_owned),
+            max_attempts: count("max_attempts", wire.max_attempts)?,
+            backoff: backoff.map_err(|_| rule("backoff", "must be the text of a backoff"))?,
+            ack_timeout_ms: wire.ack_timeout_ms,
+            max_stalls: count("max_stalls", wire.max_stalls)?,
         })
     }
 }

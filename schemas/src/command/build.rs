@@ -44,7 +44,7 @@ pub(super) fn build(
         expires_at: expires_at(&submitted, due_at)?,
         asked_at: None,
         completion: Completion::OnDelivery,
-        progress: None,
+        ..RowOptions::default()
     };
     let body = RowBody {
         key: submitted.key.map(Cow::into_owned),

@@ -14,6 +14,8 @@ const MAX_TOPIC_CHARS: usize = 249;
 pub struct Rules {
     /// Prefix of the pipeline's own topics, to which nothing is delivered. Empty: no such prefix.
     pub internal_prefix: String,
+    /// The pipeline's own topics that do not begin so: topics of commands.
+    pub internal_topics: Vec<String>,
     /// Callback topics must match one of these.
     pub allowed_topics: Vec<TopicPattern>,
     /// Most bytes of key, value and headers together, see [`body_bytes`](super::body_bytes).
@@ -25,6 +27,7 @@ impl Rules {
     pub fn new(internal_prefix: impl Into<String>) -> Rules {
         Rules {
             internal_prefix: internal_prefix.into(),
+            internal_topics: Vec::new(),
             allowed_topics: vec![TopicPattern::Prefix(String::new())],
             max_body_bytes: DEFAULT_MAX_BODY_BYTES,
         }
@@ -40,7 +43,8 @@ impl Rules {
         if topic.starts_with("__") {
             return denied("is a topic of Kafka itself");
         }
-        if !self.internal_prefix.is_empty() && topic.starts_with(&self.internal_prefix) {
+        let internal = !self.internal_prefix.is_empty() && topic.starts_with(&self.internal_prefix);
+        if internal || self.internal_topics.iter().any(|own| own == topic) {
             return denied("is a topic of Duestream itself");
         }
         if !self.allowed_topics.iter().any(|pattern| pattern.matches(topic)) {
@@ -117,6 +121,9 @@ mod tests {
         for topic in ["__consumer_offsets", "duestream.tasks", "duestream."] {
             assert_eq!(code_for(&rules, topic), Some(ReasonCode::TopicNotAllowed), "{topic:?}");
         }
+        let rules = Rules { internal_topics: vec!["tenant.tasks".into()], ..rules };
+        assert_eq!(code_for(&rules, "tenant.tasks"), Some(ReasonCode::TopicNotAllowed));
+        assert_eq!(code_for(&rules, "tenant.tasks2"), None);
     }
 
     #[test]

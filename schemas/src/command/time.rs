@@ -1,8 +1,9 @@
 //! Times and delays as producers write them.
 
-use jiff::{Span, SpanRelativeTo, Timestamp, civil};
+use jiff::{Timestamp, civil};
 
 use super::reason::{ReasonCode, Refusal};
+use crate::duration;
 
 /// 2001-01-01T00:00:00Z. Seconds of our time, read as milliseconds, lie in 1970.
 const EARLIEST_AT: i64 = 978_307_200_000;
@@ -55,25 +56,7 @@ pub(super) fn parse_time(field: &str, text: &str) -> Result<i64, Refusal> {
 pub(super) fn parse_delay(field: &str, text: &str) -> Result<i64, Refusal> {
     let refuse =
         |problem: &str| Err(Refusal::of_value(ReasonCode::InvalidDelay, field, text.as_bytes(), problem));
-    if is_whole_number(text) {
-        return refuse("has no unit");
-    }
-    let Ok(span) = text.parse::<Span>() else { return refuse("is not a duration") };
-    if span.get_years() != 0 || span.get_months() != 0 {
-        return refuse("has years or months, whose length varies");
-    }
-    if span.is_negative() {
-        return refuse("is negative");
-    }
-    let Ok(duration) = span.to_duration(SpanRelativeTo::days_are_24_hours()) else {
-        return refuse("is too long");
-    };
-    let nanos = duration.as_nanos();
-    match i64::try_from(nanos / 1_000_000) {
-        _ if nanos % 1_000_000 != 0 => refuse("is finer than a millisecond"),
-        Ok(delay_ms) => Ok(delay_ms),
-        Err(_) => refuse("is too long"),
-    }
+    duration::parse_ms(text).or_else(refuse)
 }
 
 /// When a delay ends that counts from `from_at`.

@@ -104,39 +104,40 @@ fn every_schema_file_is_shipped() {
     }
 }
 
-/// `row_options` with one more field.
+/// The newest `row_options` with one more field.
 fn next_options(field: Value) -> String {
-    let mut schema: Value = serde_json::from_str(wire_row::OPTIONS_VERSIONS[0]).unwrap();
+    let newest = wire_row::OPTIONS_VERSIONS.last().unwrap();
+    let mut schema: Value = serde_json::from_str(newest).unwrap();
     schema["fields"].as_array_mut().unwrap().push(field);
     schema.to_string()
 }
 
 #[test]
 fn a_change_that_breaks_old_records_is_found() {
-    let v1 = wire_row::OPTIONS_VERSIONS[0];
+    let now = *wire_row::OPTIONS_VERSIONS.last().unwrap();
     let good = json!({"name": "note", "type": ["null", "string"], "doc": "A note.", "default": null});
-    assert_eq!(faults("row_options", &[v1, &next_options(good)]), Vec::<String>::new());
+    assert_eq!(faults("row_options", &[now, &next_options(good)]), Vec::<String>::new());
 
     let no_default = json!({"name": "note", "type": "string", "doc": "A note."});
     let no_doc = json!({"name": "note", "type": "string", "default": ""});
-    let renamed = v1.replace(r#""name": "partition""#, r#""name": "part", "aliases": ["partition"]"#);
-    let lost_symbol = v1.replace(r#"["ON_DELIVERY", "ON_ACK"]"#, r#"["ON_DELIVERY"]"#);
+    let renamed = now.replace(r#""name": "partition""#, r#""name": "part", "aliases": ["partition"]"#);
+    let lost_symbol = now.replace(r#"["ON_DELIVERY", "ON_ACK"]"#, r#"["ON_DELIVERY"]"#);
     for (v2, fault) in [
         (next_options(no_default), "v2 cannot read"),
         (next_options(no_doc), "has no doc"),
         (renamed, "has an alias"),
-        (v1.replace(r#"["null", "int"]"#, r#"["null", "long"]"#), "v1 cannot read"),
+        (now.replace(r#"["null", "int"]"#, r#"["null", "long"]"#), "v1 cannot read"),
         (lost_symbol, "v2 cannot read"),
-        (v1.replace("Column", "The column"), "v2 has the fingerprint of v1"),
+        (now.replace("Column", "The column"), "v2 has the fingerprint of v1"),
     ] {
         assert!(
-            faults("row_options", &[v1, &v2]).iter().any(|found| found.contains(fault)),
+            faults("row_options", &[now, &v2]).iter().any(|found| found.contains(fault)),
             "{fault} not found in {v2}"
         );
     }
 }
 
-/// What a second version of `row_options` would look like in Rust.
+/// What the next version of `row_options` would look like in Rust.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "RowOptions")]
 struct NextOptions {
@@ -146,6 +147,10 @@ struct NextOptions {
     completion: NextCompletion,
     #[serde(with = "apache_avro::serde::bytes_opt")]
     progress: Option<Vec<u8>>,
+    max_attempts: Option<i32>,
+    backoff: Option<String>,
+    ack_timeout_ms: Option<i64>,
+    max_stalls: Option<i32>,
     note: String,
 }
 
@@ -158,8 +163,9 @@ enum NextCompletion {
 
 #[test]
 fn a_newer_reader_takes_old_bytes_and_an_older_one_says_that_it_is_old() {
-    let v2 = next_options(json!({"name": "note", "type": "string", "doc": "A note.", "default": "none"}));
-    let codec: Codec<NextOptions> = Codec::new("row options", &[wire_row::OPTIONS_VERSIONS[0], &v2]);
+    let next = next_options(json!({"name": "note", "type": "string", "doc": "A note.", "default": "none"}));
+    let versions: Vec<&str> = wire_row::OPTIONS_VERSIONS.iter().copied().chain([next.as_str()]).collect();
+    let codec: Codec<NextOptions> = Codec::new("row options", &versions);
 
     let old = codec.decode(&samples::options_most().encode()).unwrap();
     assert_eq!(
@@ -186,6 +192,10 @@ fn a_newer_reader_takes_old_bytes_and_an_older_one_says_that_it_is_old() {
         asked_at: None,
         completion: NextCompletion::OnDelivery,
         progress: None,
+        max_attempts: None,
+        backoff: None,
+        ack_timeout_ms: None,
+        max_stalls: None,
         note: "new".into(),
     };
     let bytes = codec.encode(&new, 0);

@@ -13,16 +13,29 @@ use crate::due::DueRecord;
 use crate::journal::JournalRecord;
 use crate::row::{RowBody, RowHistory, RowOptions};
 
+/// The versions in which a sample could be written.
+struct Versions {
+    first: usize,
+    last: usize,
+}
+
+impl From<usize> for Versions {
+    fn from(last: usize) -> Versions {
+        Versions { first: 1, last }
+    }
+}
+
 /// Shipped versions of a sample's record: all must decode to the sample, the newest must encode to it.
 fn check<T: Debug + PartialEq>(
     folder: &str,
-    versions: usize,
+    versions: impl Into<Versions>,
     case: &str,
     sample: &T,
     encode: impl Fn(&T) -> Vec<u8>,
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
 ) {
-    for version in 1..=versions {
+    let Versions { first, last: versions } = versions.into();
+    for version in first..=versions {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("golden")
             .join(folder)
@@ -101,6 +114,15 @@ fn blobs_of_rows_keep_their_bytes() {
     for (case, sample) in [("least", samples::options_least()), ("most", samples::options_most())] {
         check("row_options", OPTIONS_VERSIONS.len(), case, &sample, RowOptions::encode, RowOptions::decode);
     }
+    let since_2 = Versions { first: 2, last: OPTIONS_VERSIONS.len() };
+    check(
+        "row_options",
+        since_2,
+        "retried",
+        &samples::options_retried(),
+        RowOptions::encode,
+        RowOptions::decode,
+    );
     let history = samples::history_two();
     check("row_history", HISTORY_VERSIONS.len(), "two", &history, RowHistory::encode, RowHistory::decode);
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
 use crate::ids::{Generation, RowId, Shard};
 use crate::journal::{EntryKind, JournalEntry, JournalKind, JournalRecord, OwnerToken};
+use crate::options::tests::any_backoff;
 use crate::record::Header;
 use crate::row::{RowBody, RowHistory, RowOptions};
 
@@ -28,13 +29,27 @@ fn history() -> impl Strategy<Value = Vec<PastAttempt>> {
 }
 
 fn options() -> impl Strategy<Value = RowOptions> {
-    (any::<Option<i32>>(), any::<Option<i64>>(), any::<Option<i64>>(), completion(), blob()).prop_map(
-        |(partition, expires_at, asked_at, completion, progress)| RowOptions {
-            partition,
-            expires_at,
-            asked_at,
+    let times = (any::<Option<i32>>(), any::<Option<i64>>(), any::<Option<i64>>());
+    let retries =
+        (any::<Option<u16>>(), option::of(any_backoff()), any::<Option<i64>>(), any::<Option<u16>>());
+    (times, completion(), blob(), retries).prop_map(
+        |(
+            (partition, expires_at, asked_at),
             completion,
             progress,
+            (max_attempts, backoff, ack_timeout_ms, max_stalls),
+        )| {
+            RowOptions {
+                partition,
+                expires_at,
+                asked_at,
+                completion,
+                progress,
+                max_attempts,
+                backoff,
+                ack_timeout_ms,
+                max_stalls,
+            }
         },
     )
 }

@@ -7,6 +7,7 @@ use crate::delivery::{DeliveryId, Origin};
 use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
 use crate::ids::{Generation, RowId, Shard, SourceId};
 use crate::journal::{EntryKind, JournalEntry, JournalKind, JournalRecord, OwnerToken};
+use crate::options::{Backoff, Growth};
 use crate::record::Header;
 use crate::reply::{Answer, Reply};
 use crate::row::{RowBody, RowHistory, RowOptions};
@@ -153,7 +154,7 @@ pub(super) fn options_least() -> RowOptions {
         expires_at: None,
         asked_at: None,
         completion: Completion::OnDelivery,
-        progress: None,
+        ..RowOptions::default()
     }
 }
 
@@ -165,6 +166,23 @@ pub(super) fn options_most() -> RowOptions {
         asked_at: Some(i64::MIN),
         completion: Completion::OnAck,
         progress: Some(vec![0xff]),
+        ..RowOptions::default()
+    }
+}
+
+/// Every option of version 2 set.
+pub(super) fn options_retried() -> RowOptions {
+    RowOptions {
+        max_attempts: Some(u16::MAX),
+        backoff: Some(Backoff {
+            growth: Growth::Exponential,
+            step_ms: 1_500,
+            cap_ms: Some(3_600_000),
+            jitter_ms: 1,
+        }),
+        ack_timeout_ms: Some(i64::MAX),
+        max_stalls: Some(0),
+        ..options_most()
     }
 }
 
