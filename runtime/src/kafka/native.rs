@@ -115,8 +115,11 @@ struct RawHeader {
 const STRUCTURE_OF: i32 = 0x020c_01ff;
 const _: () = assert!(sys::RD_KAFKA_VERSION == STRUCTURE_OF, "librdkafka was upgraded: see above");
 
-/// Headers of a message, and whether all their names were UTF-8 without NUL. Those that are not are approximated:
-/// U+FFFD for each byte that cannot be said.
+/// librdkafka, and who builds on it, reads no record with more than 100,000 headers; a few are added on the way.
+const MOST_HEADERS: usize = 99_900;
+
+/// Headers of a message, and whether that is what was written: all names UTF-8 without NUL (others are approximated: U+FFFD
+/// for each byte that cannot be said), and not more than can be passed on.
 pub(super) fn headers_of(message: &BorrowedMessage<'_>) -> (Vec<Header>, bool) {
     let mut out = Vec::new();
     let mut intact = true;
@@ -126,8 +129,14 @@ pub(super) fn headers_of(message: &BorrowedMessage<'_>) -> (Vec<Header>, bool) {
     // ends the loop.
     unsafe {
         let mut headers = ptr::null_mut();
-        if sys::rd_kafka_message_headers(message.ptr(), &raw mut headers).is_error() {
-            return (out, intact);
+        match sys::rd_kafka_message_headers(message.ptr(), &raw mut headers) {
+            sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR => {}
+            sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__NOENT => return (out, true),
+            // There are some, and librdkafka cannot read them: more than 100,000, or broken ones.
+            _ => return (out, false),
+        }
+        if sys::rd_kafka_header_cnt(headers) > MOST_HEADERS {
+            intact = false;
         }
         loop {
             let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);

@@ -25,7 +25,8 @@ pub struct Record {
     pub value: Option<Bytes>,
     /// Headers, in order.
     pub headers: Vec<Header>,
-    /// Whether every header name was UTF-8 without NUL. Where not, the names above are approximations: refuse the record.
+    /// Whether every header name was UTF-8 without NUL, and there were at most 99,900. Where not, the headers above are an
+    /// approximation: refuse the record.
     pub headers_intact: bool,
 }
 
