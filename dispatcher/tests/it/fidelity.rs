@@ -109,6 +109,7 @@ async fn garbage_waits_for_a_rejected_that_is_missing_and_delays_no_delivery() {
     assert_eq!(header(&kept[0], "h").as_deref(), Some("1"));
     assert_eq!(header(&kept[0], "duestream-rejected-reason").as_deref(), Some("foreign_record"));
     assert_eq!(header(&kept[0], "duestream-rejected-offset").as_deref(), Some("0"));
+    rig.due_pos_when(21).await;
     running.stop().await;
     // Kept is passed: the next owner does not copy it again.
     let next = rig.start().await;
