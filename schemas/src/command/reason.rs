@@ -135,8 +135,11 @@ reason_codes! {
     RefusedByStore = "refused_by_store",
         "The database refused this row, and would refuse it again.",
         "report it with the record: validation should have caught it";
+    Undecodable = "undecodable",
+        "A compressed batch that cannot be unpacked: its bytes are broken, or what it holds is too large.",
+        "send its records again, in smaller batches";
     ForeignRecord = "foreign_record",
-        "A record on an internal topic (`due`) that no program of Duestream wrote.",
+        "A record on an internal topic (`due`, `journal`) that no program of Duestream wrote.",
         "find out who writes there, and take that right away";
     Dead = "dead",
         "The task that is to be changed was given up; it lies on `dead`.",
