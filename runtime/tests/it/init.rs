@@ -89,8 +89,10 @@ async fn further_sources_are_made_as_ingest_demands_them_and_registered() {
     assert!(world.run(Mode::Apply).await.is_good());
     let tenant = format!("{}tasks-tenant", world.names.prefix());
     let source = |topic: &str| Source { topic: topic.to_owned(), partitions: 3 };
-    let with_sources =
-        |sources: &[&str]| Pipeline { sources: sources.iter().map(|t| source(t)).collect(), ..world.pipeline() };
+    let with_sources = |sources: &[&str]| Pipeline {
+        sources: sources.iter().map(|t| source(t)).collect(),
+        ..world.pipeline()
+    };
     let made = run(&world.servers, &with_sources(&[&tenant]), Mode::Apply).await.unwrap();
     assert!(made.is_good(), "{:#?}", made.findings);
     assert_eq!(with(&made, Verdict::Made), [format!("topic {tenant}"), format!("source {tenant}")]);

@@ -61,7 +61,10 @@ fn a_row_becomes_a_command_and_its_own_value() {
 #[test]
 fn a_reply_is_asked_for_each_row_with_a_correlation_of_its_own() {
     let mut args = args(&["due-at={departure}", "topic=t", "correlation={origin}-{line}", "value=x"]);
-    assert!(draft(&args, FLIGHT).unwrap_err().contains("duestream-reply"), "a correlation alone is of no use");
+    assert!(
+        draft(&args, FLIGHT).unwrap_err().contains("duestream-reply"),
+        "a correlation alone is of no use"
+    );
     args.reply = true;
     let draft = draft(&args, FLIGHT).unwrap();
     let reply = draft.command.reply.unwrap();
