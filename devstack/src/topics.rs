@@ -38,7 +38,27 @@ pub async fn create_with(
             Err((name, error)) => bail!("could not create topic {name}: {error}"),
         }
     }
+    for name in names {
+        led(&admin, name)?;
+    }
     Ok(())
+}
+
+/// Waits until a topic that was created is known with all its leaders: on a busy machine brokers hear of it well after the
+/// controller has said that it is there, and whoever used it at once would be told that it does not exist.
+fn led(admin: &AdminClient<DefaultClientContext>, name: &str) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let metadata = admin.inner().fetch_metadata(Some(name), Duration::from_secs(10))?;
+        let partitions = metadata.topics().first().map_or(&[][..], |topic| topic.partitions());
+        if !partitions.is_empty() && partitions.iter().all(|partition| partition.leader() >= 0) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("topic {name} was created and is not known yet");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// A record as a consumer sees it.

@@ -11,7 +11,7 @@ use crate::redis::Timer;
 use crate::strays::{Keeper, Strays};
 use crate::tell::Teller;
 use crate::world::World;
-use protocol::slot::{Action, DueItem, Input, Now, Slot as Machine, Step, Stray};
+use protocol::slot::{Action, DueItem, Input, Now, Outgoing, SendOutcome, Slot as Machine, Step, Stray};
 use runtime::clock;
 use runtime::kafka::{PartitionStream, Record};
 use runtime::probes::Gate;
@@ -38,6 +38,8 @@ pub(crate) struct Driver {
     catalogue: Catalogue,
     timer: Timer,
     lanes: Lanes,
+    /// What the quarantine lane sent and has no reports of yet.
+    quarantined: Vec<Outgoing>,
     strays: Strays,
     journal: Journal,
     to: Addresses,
@@ -76,6 +78,7 @@ impl Driver {
             catalogue,
             timer: Timer::new(cfg.redis.clone(), slot),
             lanes: Lanes::new(cfg, &world, slot),
+            quarantined: Vec::new(),
             strays: Strays::new(keeper),
             journal: Journal::new(&world, slot)?,
             to: Addresses::of(&world.names, slot),
@@ -159,6 +162,8 @@ impl Driver {
         if self.lanes.is_waiting()
             && let Some(outcome) = self.lanes.reports()
         {
+            let sent = std::mem::take(&mut self.quarantined);
+            self.doubt_topics(&sent, &outcome);
             self.machine.handle(self.now(), Input::Reports(outcome));
         }
         if let Some(ends) = self.strays.ended() {
@@ -237,7 +242,11 @@ impl Driver {
             }
             Action::Send { lane, begin, records, journal, wait } => {
                 let reply = self.lanes.send(&self.to, lane, begin, &records, &journal, wait);
-                self.doubt_topics(&records, &reply);
+                match &reply {
+                    Input::Sent(outcome) => self.doubt_topics(&records, outcome),
+                    // Its reports come later.
+                    _ => self.quarantined = records,
+                }
                 reply
             }
             Action::Commit { lane } => Input::Ended(self.lanes.commit(lane)),
@@ -248,11 +257,9 @@ impl Driver {
     }
 
     /// A record failed: what is known of its topic may be out of date.
-    fn doubt_topics(&self, records: &[protocol::slot::Outgoing], reply: &Input) {
-        if let Input::Sent(outcome) = reply {
-            for (record, _) in records.iter().zip(&outcome.reports).filter(|(_, report)| report.is_err()) {
-                self.catalogue.doubt(&record.record.callback_topic);
-            }
+    fn doubt_topics(&self, records: &[Outgoing], outcome: &SendOutcome) {
+        for (record, _) in records.iter().zip(&outcome.reports).filter(|(_, report)| report.is_err()) {
+            self.catalogue.doubt(&record.record.callback_topic);
         }
     }
 }

@@ -155,6 +155,15 @@ pub struct SubmitArgs {
     /// Buried instead of delivered from this time on
     #[arg(long, value_name = "TIME")]
     pub expires_at: Option<String>,
+    /// Have the answer written to the topic replies
+    #[arg(long)]
+    pub reply: bool,
+    /// Repeated in the reply
+    #[arg(long, value_name = "TEXT", requires = "reply")]
+    pub correlation: Option<String>,
+    /// Topic to submit to, where it is not the default one [default: tasks, behind --prefix]
+    #[arg(long, value_name = "TOPIC")]
+    pub source: Option<String>,
     /// Print the result as one JSON object on stdout
     #[arg(long)]
     pub json: bool,
@@ -165,7 +174,7 @@ pub struct SubmitArgs {
     #[arg(long, value_enum, requires = "file", help_heading = "From a file")]
     pub format: Option<Format>,
     /// FIELD=TEMPLATE, may be repeated. Fields: due-at, delay, topic, key, value, task-id, shard-key, partition,
-    /// expires-at, header.NAME. Templates hold {column}, {line} (number of the line) and any text; {{ is a brace.
+    /// expires-at, reply, correlation, header.NAME. Templates hold {column}, {line} (number of the line) and any text; {{ is a brace.
     /// Without a value the whole row is the value, as a JSON object
     #[arg(
         long = "map",

@@ -191,6 +191,7 @@ mod tests {
                 .map(|(name, value)| Header { name: (*name).into(), value: Some(value.as_bytes().to_vec()) })
                 .collect(),
             headers_intact: true,
+            cut: None,
         }
     }
 

@@ -81,10 +81,10 @@ impl WriterSchemas for Registry {
     }
 }
 
-fn read(record: &Record, schemas: &dyn WriterSchemas) -> Result<Command, Refused> {
+fn read(record: &Record, schemas: &dyn WriterSchemas) -> Result<Command, Box<Refused>> {
     match record.with_view(|view| Command::parse(view, &Rules::new("duestream."), schemas)) {
         Ok(command) => Ok(command),
-        Err(ParseError::Refused(refused)) => Err(*refused),
+        Err(ParseError::Refused(refused)) => Err(refused),
         Err(ParseError::NeedsSchema(id)) => {
             panic!("schema {id} is asked for, and every lookup here is final")
         }
@@ -102,7 +102,8 @@ fn judge(record: &Record, schemas: &dyn WriterSchemas) {
             survives_storage(&command);
             same_in_every_form(&command);
         }
-        Err(Refused { refusal, asked }) => {
+        Err(refused) => {
+            let Refused { refusal, asked } = *refused;
             explained(&refusal);
             if let Some(asked) = asked {
                 answerable(&asked, &Reply::to_refused(&asked, &refusal, ORIGIN));

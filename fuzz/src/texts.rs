@@ -1,4 +1,4 @@
-//! Times, delays, delivery ids, topic patterns: small languages that people and programs write.
+//! Times, delays, options, delivery ids, topic patterns: small languages that people and programs write.
 
 use crate::command::{INSTANTS, parse};
 use crate::memory::bounded;
@@ -6,7 +6,10 @@ use crate::record::{NOW_AT, Record};
 use jiff::Timestamp;
 use schemas::command::{Command, ReasonCode, TopicPattern, is_topic_name};
 use schemas::delivery::DeliveryId;
+use schemas::options::{self, Backoff, BadOption, Spread, Window};
 use serde_json::json;
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
 
 /// One text, read as each of them.
 pub fn all(data: &[u8]) {
@@ -16,6 +19,13 @@ pub fn all(data: &[u8]) {
         delay(text);
         delivery_id(text);
         topic(text);
+        option::<Backoff>(text);
+        option::<Spread>(text);
+        option::<Window>(text);
+        for limit in [options::parse_max_attempts(text), options::parse_max_stalls(text)] {
+            judged(limit.map(i64::from));
+        }
+        judged(options::parse_ack_timeout(text));
     });
 }
 
@@ -71,5 +81,26 @@ fn topic(text: &str) {
         Some(TopicPattern::Exact(name)) => assert!(name == text && is_topic_name(&name)),
         Some(pattern @ TopicPattern::Prefix(_)) => assert!(pattern.matches(&text[..text.len() - 1])),
         None => assert!(!is_topic_name(text)),
+    }
+}
+
+/// An option is hashed as it is written canonically: that text must mean the same, and be its own canonical text.
+fn option<T: FromStr<Err = BadOption> + Display + Debug + PartialEq>(text: &str) {
+    match text.parse::<T>() {
+        Ok(option) => {
+            let canonical = option.to_string();
+            let again = canonical
+                .parse::<T>()
+                .unwrap_or_else(|error| panic!("{text:?} became {canonical:?}: {error}"));
+            assert_eq!((again.to_string(), again), (canonical, option), "{text:?}");
+        }
+        Err(error) => judged(Err(error)),
+    }
+}
+
+fn judged(outcome: Result<i64, BadOption>) {
+    match outcome {
+        Ok(number) => assert!(number >= 0, "{number}"),
+        Err(error) => assert!((1..1_000).contains(&error.to_string().len()), "{error}"),
     }
 }

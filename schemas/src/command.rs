@@ -28,7 +28,7 @@ pub use avro::{KnownSchemas, Lookup, SchemaFault, WriterSchema, WriterSchemas};
 pub use field::HEADER_PREFIX;
 pub use hash::identity;
 pub use reason::{ReasonCode, Refusal};
-pub use rules::{DEFAULT_MAX_BODY_BYTES, MAX_ID_BYTES, Rules, TopicPattern, is_topic_name};
+pub use rules::{DEFAULT_MAX_BODY_BYTES, MAX_HEADERS, MAX_ID_BYTES, Rules, TopicPattern, is_topic_name};
 pub use task_command::{AvroTime, TaskCommand};
 
 use std::borrow::Cow;

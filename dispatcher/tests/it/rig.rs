@@ -253,6 +253,17 @@ impl Rig {
             .unwrap()
     }
 
+    /// Waits until a next owner of slot 0 would begin to read `due` at this offset.
+    pub(crate) async fn due_pos_when(&self, offset: i64) {
+        let mut redis = self.redis().await;
+        let key = format!("{}:{{0}}:meta", self.prefix);
+        self.until("due_pos to move", async || {
+            let at: i64 = redis::cmd("HGET").arg(&key).arg("due_pos").query_async(&mut redis).await.unwrap();
+            (at >= offset).then_some(())
+        })
+        .await;
+    }
+
     /// Empties Redis as far as it is this rig's.
     pub(crate) async fn flush(&self) {
         let mut redis = self.redis().await;

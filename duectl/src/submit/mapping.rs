@@ -10,8 +10,21 @@ use schemas::record::Header;
 use std::sync::Arc;
 
 /// Fields that a template may fill, in the order of their headers.
-const FIELDS: [&str; 9] =
-    ["due-at", "delay", "topic", "task-id", "shard-key", "partition", "expires-at", "key", "value"];
+const FIELDS: [&str; 11] = [
+    "due-at",
+    "delay",
+    "topic",
+    "task-id",
+    "shard-key",
+    "partition",
+    "expires-at",
+    "reply",
+    "correlation",
+    "key",
+    "value",
+];
+/// How many of them are headers as they are: all but key and value.
+const HEADER_FIELDS: usize = 9;
 
 /// Which template fills which field.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +56,8 @@ impl Mapping {
             ("shard-key", &args.shard_key),
             ("partition", &args.partition),
             ("expires-at", &args.expires_at),
+            ("reply", &args.reply.then(|| "true".to_owned())),
+            ("correlation", &args.correlation),
             ("key", &args.key),
         ];
         for (field, text) in flags {
@@ -117,7 +132,7 @@ impl Mapping {
             let value = template.fill(row)?.map(String::into_bytes);
             record.headers.push(Header { name: name.clone(), value });
         }
-        for name in &FIELDS[..7] {
+        for name in &FIELDS[..HEADER_FIELDS] {
             // An empty cell of CSV says nothing.
             if let Some(text) = field(name)?.filter(|text| !text.is_empty()) {
                 let header = format!("{HEADER_PREFIX}{name}");

@@ -38,7 +38,7 @@ pub(crate) async fn run(servers: &Servers, args: SubmitArgs) -> Result<(), Failu
     let mapping = Mapping::of(&args, value).map_err(Failure::Usage)?;
     let submission = Submission {
         servers,
-        topic: servers.names.tasks().into(),
+        topic: args.source.clone().unwrap_or_else(|| servers.names.tasks()).into(),
         rules: Rules::new(servers.names.prefix()),
         mapping,
         args,
@@ -268,7 +268,7 @@ impl Submission<'_> {
 
     async fn open(&self) -> Result<Admin, Failure> {
         let admin = self.servers.admin()?;
-        let remedy = "run `duectl init`, or give another --prefix";
+        let remedy = "run `duectl init` (a further source: with --source), or give another --prefix";
         self.servers.partitions(&admin, &self.topic, remedy).await?;
         Ok(admin)
     }

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 /// From so many topics on, all of the cluster's are asked for at once.
 const ASK_FOR_ALL: usize = 4;
-/// Brokers hear of a new topic a moment after its creator does: before it counts as missing, ask once more.
-const SECOND_ASK_AFTER: Duration = Duration::from_millis(150);
+/// Brokers hear of a new topic a moment after its creator does: before it counts as missing, ask again after each of these.
+const ASK_AGAIN_AFTER: [Duration; 3] =
+    [Duration::from_millis(150), Duration::from_millis(350), Duration::from_millis(1_000)];
 /// A topic that was missing this recently is asked for once only.
 const MISSING_FOR: Duration = Duration::from_secs(10);
 /// Topics that are remembered.
@@ -61,9 +62,14 @@ impl CallbackTopics {
             unsure.iter().copied().filter(|topic| self.was_missing(topic)).collect();
         if !unsure.is_empty() {
             self.ask(&unsure, turn).await?;
-            unsure.retain(|topic| !self.is_enough(topic, None) && !long_missing.contains(topic));
-            if !unsure.is_empty() && unknown == UnknownTopic::Refuse {
-                turn.pause(SECOND_ASK_AFTER).await?;
+            unsure.retain(|topic| !long_missing.contains(topic));
+            let again = if unknown == UnknownTopic::Refuse { &ASK_AGAIN_AFTER[..] } else { &[] };
+            for pause in again {
+                unsure.retain(|topic| !self.is_enough(topic, None));
+                if unsure.is_empty() {
+                    break;
+                }
+                turn.pause(*pause).await?;
                 self.ask(&unsure, turn).await?;
             }
         }

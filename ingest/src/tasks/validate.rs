@@ -6,7 +6,7 @@ use super::callback::Wanted;
 use crate::registry::BatchSchemas;
 use crate::turn::{Stop, Turn};
 use protocol::admission;
-use runtime::kafka::Record;
+use runtime::kafka::{Cut, Record};
 use schemas::command::{
     Command, HEADER_PREFIX, HeaderView, ParseError, ReasonCode, RecordView, Refusal, Refused, WriterSchemas,
 };
@@ -97,16 +97,23 @@ fn command(
         timestamp_at: record.at,
     };
     let parsed = Command::parse(&view, &tasks.rules.rules, schemas);
-    if !record.headers_intact {
+    let broken = match &record.cut {
+        Some(cut) => Some(cut_short(record, cut, tasks.rules.rules.max_body_bytes)),
+        None if record.headers_intact => None,
+        None => {
+            let problem =
+                "the name of a header is not UTF-8 or holds a NUL byte, or there are more than 99900 headers";
+            Some(Refusal::of_record(ReasonCode::InvalidHeader, problem))
+        }
+    };
+    if let Some(refusal) = broken {
         // Whatever else is wrong: what was read of its headers is not what was written.
         let asked = match parsed {
             Ok(command) => command.reply,
             Err(ParseError::Refused(refused)) => refused.asked,
-            Err(needs_schema) => return Err(needs_schema),
+            // Not worth a question: it is refused whatever its schema says.
+            Err(ParseError::NeedsSchema(_)) => None,
         };
-        let problem =
-            "the name of a header is not UTF-8 or holds a NUL byte, or there are more than 99900 headers";
-        let refusal = Refusal::of_record(ReasonCode::InvalidHeader, problem);
         return Err(ParseError::Refused(Box::new(Refused { refusal, asked })));
     }
     let command = parsed?;
@@ -119,6 +126,21 @@ fn command(
         return refuse(ReasonCode::TooOld, &problem);
     }
     Ok(command)
+}
+
+/// Why a record is refused of which only a part is here.
+fn cut_short(record: &Record, cut: &Cut, limit: usize) -> Refusal {
+    match cut {
+        Cut::TooLarge { bytes, .. } => {
+            let problem = format!("key, value and headers have {bytes} bytes unpacked, more than {limit}");
+            Refusal::of_record(ReasonCode::TooLarge, &problem)
+        }
+        Cut::Undecodable { first } => {
+            let problem =
+                format!("the compressed batch at offsets {first} to {} cannot be unpacked", record.offset);
+            Refusal::of_record(ReasonCode::Undecodable, &problem)
+        }
+    }
 }
 
 /// How a record names a field: by its header, or as JSON and Avro do.

@@ -15,6 +15,9 @@ pub const MAX_MESSAGE_BYTES: i32 = 1_048_588;
 /// The same for `rejected` and `dead`, whose records carry a command and what was wrong with it.
 pub const MAX_LARGE_MESSAGE_BYTES: i32 = MAX_MESSAGE_BYTES + 65_536;
 
+/// To how many bytes a batch may be unpacked (zstd only: the other methods have limits of their own, see docs/CONTRACT.md).
+const MAX_UNPACKED_BYTES: &str = "33554432";
+
 /// Where the cluster is and how to speak to it. Cheap to clone; every client of a program is made from one.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -79,7 +82,14 @@ impl Cluster {
 
     /// Settings for a consumer whose positions are given by the program.
     pub(super) fn consumer_config(&self, group: &str, defaults: &[(&str, &str)]) -> ClientConfig {
-        let mut config = self.config(defaults);
+        let mut limits = vec![
+            // What a fetch brings, of all its partitions; and the most to which a batch of zstd is unpacked, or else it is
+            // undecodable. Producers keep batches below a few MiB before they compress them.
+            ("fetch.max.bytes", "16777216"),
+            ("receive.message.max.bytes", MAX_UNPACKED_BYTES),
+        ];
+        limits.extend_from_slice(defaults);
+        let mut config = self.config(&limits);
         config
             .set("group.id", group)
             .set("enable.auto.commit", "false")

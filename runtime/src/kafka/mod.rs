@@ -33,7 +33,7 @@ pub use guarantees::{BrokenGuarantee, BrokerFacts};
 pub use journal_reader::JournalReader;
 pub use member::{BatchLimits, Member, MemberEvent, MemberSettings, PartitionKey, PartitionStream};
 pub use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-pub use record::{OutRecord, Record};
+pub use record::{Cut, OutRecord, Record};
 pub use tail::{Tail, TailFrom};
 pub use topic_id::TopicId;
 pub use transactional::{LaneSettings, Outcome, Report, SendFault, TxnProducer};

@@ -9,6 +9,7 @@
 use super::error::KafkaFault;
 use super::topic_id::TopicId;
 use rdkafka::client::{Client, ClientContext};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{IsError, KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use rdkafka_sys as sys;
@@ -115,33 +116,45 @@ struct RawHeader {
 const STRUCTURE_OF: i32 = 0x020c_01ff;
 const _: () = assert!(sys::RD_KAFKA_VERSION == STRUCTURE_OF, "librdkafka was upgraded: see above");
 
-/// Headers of a message, and whether all their names were UTF-8 without NUL. Those that are not are approximated:
-/// U+FFFD for each byte that cannot be said.
-pub(super) fn headers_of(message: &BorrowedMessage<'_>) -> (Vec<Header>, bool) {
+/// librdkafka, and who builds on it, reads no record with more than 100,000 headers; a few are added on the way.
+const MOST_HEADERS: usize = 99_900;
+
+/// Headers of a message, and whether that is what was written: all names UTF-8 without NUL (others are approximated: U+FFFD
+/// for each byte that cannot be said), and not more than can be passed on.
+///
+/// Copied are names and values up to `most_bytes`; the headers beyond only count for the third of the answers: how many
+/// bytes names and values have together.
+pub(super) fn headers_of(message: &BorrowedMessage<'_>, most_bytes: usize) -> (Vec<Header>, bool, usize) {
     let mut out = Vec::new();
-    let mut intact = true;
+    let (mut intact, mut bytes, mut index) = (true, 0, 0);
     // SAFETY: the message is alive for the whole call and owns its headers. A name lies within a structure that begins with
     // the fields of `RawHeader` (checked at compile time by version) and has `name_size` readable bytes; a value that is
     // not null has `size` readable bytes; both are copied here. An index beyond the last header answers an error, which
     // ends the loop.
     unsafe {
         let mut headers = ptr::null_mut();
-        if sys::rd_kafka_message_headers(message.ptr(), &raw mut headers).is_error() {
-            return (out, intact);
+        match sys::rd_kafka_message_headers(message.ptr(), &raw mut headers) {
+            sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR => {}
+            sys::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__NOENT => return (out, true, 0),
+            // There are some, and librdkafka cannot read them: more than 100,000, or broken ones.
+            _ => return (out, false, 0),
+        }
+        if sys::rd_kafka_header_cnt(headers) > MOST_HEADERS {
+            intact = false;
         }
         loop {
             let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
-            let got = sys::rd_kafka_header_get_all(
-                headers,
-                out.len(),
-                &raw mut name,
-                &raw mut value,
-                &raw mut size,
-            );
+            let got =
+                sys::rd_kafka_header_get_all(headers, index, &raw mut name, &raw mut value, &raw mut size);
             if got.is_error() {
-                return (out, intact);
+                return (out, intact, bytes);
             }
+            index += 1;
             let raw = name.byte_sub(size_of::<RawHeader>()).cast::<RawHeader>().read_unaligned();
+            bytes += raw.name_size + size;
+            if bytes > most_bytes {
+                continue;
+            }
             let name = name_of(std::slice::from_raw_parts(name.cast::<u8>(), raw.name_size), &mut intact);
             let value =
                 (!value.is_null()).then(|| std::slice::from_raw_parts(value.cast::<u8>(), size).to_vec());
@@ -157,5 +170,47 @@ fn name_of(bytes: &[u8], intact: &mut bool) -> String {
             *intact = false;
             String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
         }
+    }
+}
+
+/// What a consumer finds first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A record.
+    Record,
+    /// A batch that librdkafka cannot unpack, by its first offset.
+    Undecodable {
+        /// Offset of the batch.
+        base: i64,
+    },
+    /// The end of the log, or a position behind it.
+    End,
+    /// Nothing yet, or an error that may pass.
+    Nothing,
+}
+
+/// What comes next on a consumer's one partition. (rdkafka answers errors without their offsets.)
+pub(super) fn poll_offset<C: ConsumerContext>(consumer: &BaseConsumer<C>, timeout: Duration) -> Found {
+    let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the consumer outlives this call, so its handle is valid. A message that is not null is ours: it is looked at
+    // here only, and destroyed once.
+    let (error, offset) = unsafe {
+        let message = sys::rd_kafka_consumer_poll(consumer.client().native_ptr(), millis);
+        if message.is_null() {
+            return Found::Nothing;
+        }
+        let seen = ((*message).err, (*message).offset);
+        sys::rd_kafka_message_destroy(message);
+        seen
+    };
+    match RDKafkaErrorCode::from(error) {
+        RDKafkaErrorCode::NoError => Found::Record,
+        RDKafkaErrorCode::BadCompression | RDKafkaErrorCode::NotImplemented => {
+            Found::Undecodable { base: offset }
+        }
+        RDKafkaErrorCode::PartitionEOF
+        | RDKafkaErrorCode::AutoOffsetReset
+        | RDKafkaErrorCode::OffsetOutOfRange => Found::End,
+        _ => Found::Nothing,
     }
 }

@@ -4,6 +4,7 @@ use super::native;
 use bytes::Bytes;
 use rdkafka::message::{BorrowedMessage, Header as KafkaHeader, Message, OwnedHeaders};
 use schemas::record::Header;
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// A record read from Kafka.
@@ -25,24 +26,85 @@ pub struct Record {
     pub value: Option<Bytes>,
     /// Headers, in order.
     pub headers: Vec<Header>,
-    /// Whether every header name was UTF-8 without NUL. Where not, the names above are approximations: refuse the record.
+    /// Whether every header name was UTF-8 without NUL, and there were at most 99,900. Where not, the headers above are an
+    /// approximation: refuse the record.
     pub headers_intact: bool,
+    /// What is above is not all of it: refuse the record.
+    pub cut: Option<Cut>,
 }
+
+/// Why a record is not here as it stands in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// It came compressed and is larger than any topic of the pipeline takes. What is kept of it is the beginning of its
+    /// key and value, and the headers that fit.
+    TooLarge {
+        /// Bytes of key, value, and names and values of headers.
+        bytes: usize,
+        /// Bytes of the value.
+        value_bytes: usize,
+        /// SHA-256 of the whole value.
+        value_sha256: [u8; 32],
+    },
+    /// It stands for all records of a compressed batch that cannot be unpacked, and is the last of them.
+    Undecodable {
+        /// Offset of the first.
+        first: i64,
+    },
+}
+
+/// Largest record that is kept whole; none of the pipeline's topics takes one as large.
+const MOST_BYTES: usize = 2 << 20;
+/// Kept of key, and of value, of a larger one.
+const CUT_BYTES: usize = 256 << 10;
 
 impl Record {
     /// Copies a borrowed message. Topic names are shared, not copied.
     pub(crate) fn copy_of(message: &BorrowedMessage<'_>, topic: &Arc<str>, epoch: u64) -> Record {
-        let (headers, headers_intact) = native::headers_of(message);
+        let of = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
+        let (key_bytes, value_bytes) = (of(message.key()), of(message.payload()));
+        let (headers, headers_intact, header_bytes) = native::headers_of(message, MOST_BYTES);
+        let bytes = key_bytes + value_bytes + header_bytes;
+        let cut = (bytes > MOST_BYTES).then(|| Cut::TooLarge {
+            bytes,
+            value_bytes,
+            value_sha256: Sha256::digest(message.payload().unwrap_or_default()).into(),
+        });
+        let keep = |bytes: &[u8]| match cut {
+            None => Bytes::copy_from_slice(bytes),
+            Some(_) => Bytes::copy_from_slice(&bytes[..bytes.len().min(CUT_BYTES)]),
+        };
         Record {
             topic: topic.clone(),
             partition: message.partition(),
             offset: message.offset(),
             at: message.timestamp().to_millis().unwrap_or(-1),
             epoch,
-            key: message.key().map(Bytes::copy_from_slice),
-            value: message.payload().map(Bytes::copy_from_slice),
+            key: message.key().map(keep),
+            value: message.payload().map(keep),
             headers,
             headers_intact,
+            cut,
+        }
+    }
+
+    /// What stands for the records from `first` to `last`, whose batch cannot be unpacked.
+    pub(crate) fn undecodable(
+        (topic, partition): (&Arc<str>, i32),
+        (first, last): (i64, i64),
+        epoch: u64,
+    ) -> Record {
+        Record {
+            topic: topic.clone(),
+            partition,
+            offset: last,
+            at: crate::clock::now_ms(),
+            epoch,
+            key: None,
+            value: None,
+            headers: Vec::new(),
+            headers_intact: true,
+            cut: Some(Cut::Undecodable { first }),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Setting a pipeline up on real servers.
 
-use runtime::init::{Finding, Mode, Pipeline, Report, Servers, Verdict, run};
+use runtime::init::{Finding, Mode, Pipeline, Report, Servers, Source, Verdict, run};
 use runtime::kafka::{Admin, Cluster, TopicSpec};
 use runtime::store::Options;
 use runtime::store::testing::{server_url, with_database};
@@ -79,6 +79,33 @@ async fn init_makes_everything_once_and_a_check_changes_nothing() {
         let report = world.run(mode).await;
         assert!(report.is_good(), "{:#?}", report.findings);
         assert_eq!(with(&report, Verdict::Made), Vec::<String>::new());
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn further_sources_are_made_as_ingest_demands_them_and_registered() {
+    let world = World::new();
+    assert!(world.run(Mode::Apply).await.is_good());
+    let tenant = format!("{}tasks-tenant", world.names.prefix());
+    let source = |topic: &str| Source { topic: topic.to_owned(), partitions: 3 };
+    let with_sources = |sources: &[&str]| Pipeline {
+        sources: sources.iter().map(|t| source(t)).collect(),
+        ..world.pipeline()
+    };
+    let made = run(&world.servers, &with_sources(&[&tenant]), Mode::Apply).await.unwrap();
+    assert!(made.is_good(), "{:#?}", made.findings);
+    assert_eq!(with(&made, Verdict::Made), [format!("topic {tenant}"), format!("source {tenant}")]);
+    let config = world.servers.admin.topic_config(&tenant).await.unwrap().unwrap();
+    assert_eq!(config["message.timestamp.type"], "LogAppendTime");
+    let journal = world.names.journal();
+    for (sources, problem) in [
+        (&[journal.as_str()][..], "must be a legal topic name, and none of"),
+        (&["a b"], "must be a legal topic name, and none of"),
+        (&["t", "t"], "is named twice"),
+    ] {
+        let error = run(&world.servers, &with_sources(sources), Mode::Apply).await.unwrap_err();
+        assert!(error.to_string().contains(problem), "{error}");
     }
     world.end().await;
 }

@@ -6,7 +6,7 @@ use super::asked::{self, Asked};
 use super::field::{Field, Submitted};
 use super::hash::{self, AskedDue};
 use super::reason::{ReasonCode, Refusal};
-use super::rules::{MAX_ID_BYTES, Rules};
+use super::rules::{MAX_HEADERS, MAX_ID_BYTES, Rules};
 use super::time::{after, parse_delay, parse_time, rfc3339};
 use super::{Command, body_bytes};
 use crate::due::Completion;
@@ -51,6 +51,10 @@ pub(super) fn build(
         headers: submitted.headers,
         value: submitted.value.map(Cow::into_owned),
     };
+    if body.headers.len() > MAX_HEADERS {
+        let problem = format!("the command has {} headers to deliver", body.headers.len());
+        return Err(Refusal::of_record(ReasonCode::InvalidHeader, &problem));
+    }
     let size = body_bytes(&body);
     if size > rules.max_body_bytes {
         let limit = rules.max_body_bytes;

@@ -58,8 +58,8 @@ reason_codes! {
         "A field has the wrong type, is null where it may not be, or is not UTF-8.",
         "send text in UTF-8, and in JSON a string, a whole number, or true or false where that is meant";
     InvalidHeader = "invalid_header",
-        "The name of a header to deliver is empty, not UTF-8 or holds a NUL byte.",
-        "give the header a name of at least one character in UTF-8";
+        "The name of a header to deliver is empty, not UTF-8 or holds a NUL byte, or there are more than 99,900 headers.",
+        "give each header a name of at least one character in UTF-8, and send at most 99,900";
     Unsupported = "unsupported",
         "A form, an operation or an option that this version does not carry out.",
         "leave it out, or wait for a version that has it";
@@ -135,9 +135,18 @@ reason_codes! {
     RefusedByStore = "refused_by_store",
         "The database refused this row, and would refuse it again.",
         "report it with the record: validation should have caught it";
+    Undecodable = "undecodable",
+        "A compressed batch that cannot be unpacked: its bytes are broken, or what it holds is too large.",
+        "send its records again, in smaller batches";
     ForeignRecord = "foreign_record",
-        "A record on an internal topic (`due`) that no program of Duestream wrote.",
+        "A record on an internal topic (`due`, `journal`) that no program of Duestream wrote.",
         "find out who writes there, and take that right away";
+    Dead = "dead",
+        "The task that is to be changed was given up; it lies on `dead`.",
+        "replay it with duectl dead replay, or submit a new task";
+    NotDead = "not_dead",
+        "The task that is to be replayed is not dead, or was replayed already.",
+        "look at it with duectl get";
 }
 
 impl fmt::Display for ReasonCode {

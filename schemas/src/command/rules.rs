@@ -6,6 +6,8 @@ use super::reason::{ReasonCode, Refusal};
 pub const DEFAULT_MAX_BODY_BYTES: usize = 900 << 10;
 /// Longest task id or shard key, in bytes.
 pub const MAX_ID_BYTES: usize = 255;
+/// Most headers to deliver: librdkafka reads no record with more than 100,000, and a delivery adds a few.
+pub const MAX_HEADERS: usize = 99_900;
 /// Longest name of a Kafka topic.
 const MAX_TOPIC_CHARS: usize = 249;
 

@@ -20,6 +20,8 @@ pub const SOURCE_TIMESTAMP: &str = "duestream-rejected-timestamp";
 
 /// How long the value was, where it was too long even for `rejected` and only its beginning is kept.
 pub const VALUE_BYTES: &str = "duestream-rejected-value-bytes";
+/// SHA-256 of that whole value, in hexadecimal.
+pub const VALUE_SHA256: &str = "duestream-rejected-value-sha256";
 
 /// Where a rejected record stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,6 +59,20 @@ fn every_stage_can_be_scaled() -> Result<()> {
 }
 
 #[test]
+fn every_service_that_ends_is_waited_for() -> Result<()> {
+    let compose = Compose::read()?;
+    let once = compose.services.iter().filter(|(_, service)| service.profiles.is_empty());
+    for (name, _) in once.filter(|(_, service)| service.restart.as_deref() == Some("no")) {
+        // `docker compose up --wait` calls a container that ended a failure, unless one that runs waited for its end.
+        for stage in program::NAMES {
+            let on = compose.service(stage).depends_on.get(name);
+            assert!(on.is_some_and(|on| on.condition == "service_completed_successfully"), "{stage}: {name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn every_image_is_pinned() -> Result<()> {
     let compose = Compose::read()?;
     for (name, service) in &compose.services {

@@ -8,6 +8,9 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use std::time::Duration;
 use tests::{Expected, Task, World, now_ms};
 
+/// A key or value that may be null.
+type Maybe<'b> = Option<&'b [u8]>;
+
 #[tokio::test]
 async fn garbage_on_due_is_kept_in_rejected_with_its_place_and_stops_nothing() -> Result<()> {
     let mut world = World::started("litter").await?;
@@ -23,7 +26,7 @@ async fn garbage_on_due_is_kept_in_rejected_with_its_place_and_stops_nothing() -
         .set("compression.type", "lz4")
         .create()?;
     let large = vec![b'z'; 3_000_000];
-    let litter: [(Option<&[u8]>, Option<&[u8]>); 6] = [
+    let litter: [(Maybe<'_>, Maybe<'_>); 6] = [
         (None, None),
         (Some(b"key"), Some(b"")),
         (Some(b"\xff\0"), Some(b"\xc3\x01 not one of our schemas")),

@@ -59,6 +59,19 @@ fn a_row_becomes_a_command_and_its_own_value() {
 }
 
 #[test]
+fn a_reply_is_asked_for_each_row_with_a_correlation_of_its_own() {
+    let mut args = args(&["due-at={departure}", "topic=t", "correlation={origin}-{line}", "value=x"]);
+    assert!(
+        draft(&args, FLIGHT).unwrap_err().contains("duestream-reply"),
+        "a correlation alone is of no use"
+    );
+    args.reply = true;
+    let draft = draft(&args, FLIGHT).unwrap();
+    let reply = draft.command.reply.unwrap();
+    assert_eq!(reply.correlation.as_deref(), Some(&b"DTW-2"[..]));
+}
+
+#[test]
 fn without_a_callback_key_all_commands_of_a_task_still_share_a_kafka_key() {
     let args = args(&["due-at={departure}", "topic=t", "task-id={origin}", "value={origin}"]);
     let draft = draft(&args, FLIGHT).unwrap();
@@ -124,7 +137,7 @@ fn a_wrong_map_is_named_with_what_is_known() {
     for (map, problem) in [
         (
             "due={x}",
-            "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, key, value, header.NAME",
+            "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, reply, correlation, key, value, header.NAME",
         ),
         ("due-at", "--map due-at: must be field=template"),
         (

@@ -1,6 +1,6 @@
 //! Takes rebalances from librdkafka's callback over to the poll thread.
 
-use crate::kafka::client;
+use crate::kafka::client::{self, Cluster};
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -25,14 +25,16 @@ pub(super) enum Change {
 #[derive(Debug)]
 pub(super) struct MemberContext {
     pub(super) group: String,
+    /// For further clients.
+    pub(super) cluster: Cluster,
     changes: Mutex<VecDeque<Change>>,
     /// While the consumer is being closed nobody comes back from `poll`: the callback acts itself.
     closing: AtomicBool,
 }
 
 impl MemberContext {
-    pub(super) fn new(group: String) -> MemberContext {
-        MemberContext { group, changes: Mutex::default(), closing: AtomicBool::new(false) }
+    pub(super) fn new(group: String, cluster: Cluster) -> MemberContext {
+        MemberContext { group, cluster, changes: Mutex::default(), closing: AtomicBool::new(false) }
     }
 
     pub(super) fn next_change(&self) -> Option<Change> {

@@ -15,6 +15,7 @@
 
 mod context;
 mod poll;
+mod skip;
 mod stream;
 
 pub use stream::{BatchLimits, PartitionStream};
@@ -118,7 +119,7 @@ impl Member {
         if let Some(id) = &settings.instance_id {
             config.set("group.instance.id", id);
         }
-        let context = MemberContext::new(settings.group.clone());
+        let context = MemberContext::new(settings.group.clone(), cluster.clone());
         let consumer: BaseConsumer<MemberContext> =
             config.create_with_context(context).map_err(KafkaFault::at(OP))?;
         let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();

@@ -2,6 +2,7 @@
 
 use super::PartitionKey;
 use super::context::MemberContext;
+use super::skip;
 use crate::kafka::error::{Disposition, KafkaFault};
 use crate::kafka::record::Record;
 use rdkafka::consumer::base_consumer::PartitionQueue;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 const BROKER_CALL: Duration = Duration::from_secs(5);
+const START: &str = "start partition";
+const PASS: &str = "pass over a batch";
 
 /// What a stream and the poll thread share about one partition of one assignment.
 pub(super) struct Shared {
@@ -26,10 +29,19 @@ pub(super) struct Shared {
     next: AtomicI64,
 }
 
+/// What is started, and how often it was.
+#[derive(Default)]
+struct Started {
+    times: u64,
+    /// Stands for a batch that was passed over, until it is read.
+    passed: Option<Record>,
+}
+
 struct Open {
     consumer: Arc<BaseConsumer<MemberContext>>,
     /// Set once started: only then does librdkafka have the partition.
     queue: Option<PartitionQueue<MemberContext>>,
+    started: Started,
 }
 
 impl Shared {
@@ -39,7 +51,7 @@ impl Shared {
         epoch: u64,
         consumer: Arc<BaseConsumer<MemberContext>>,
     ) -> Arc<Shared> {
-        let open = Mutex::new(Some(Open { consumer, queue: None }));
+        let open = Mutex::new(Some(Open { consumer, queue: None, started: Started::default() }));
         let (wake, next) = (Arc::new(Notify::new()), AtomicI64::new(-1));
         Arc::new(Shared { topic, partition, epoch, open, wake, next })
     }
@@ -63,8 +75,11 @@ impl Shared {
     }
 
     fn poll(&self) -> Polled {
-        let open = self.open.lock().expect("no holder panics");
-        let Some(open) = open.as_ref() else { return Polled::Ended };
+        let mut open = self.open.lock().expect("no holder panics");
+        let Some(open) = open.as_mut() else { return Polled::Ended };
+        if let Some(passed) = open.started.passed.take() {
+            return Polled::Record(passed);
+        }
         let Some(queue) = &open.queue else { return Polled::Empty };
         match queue.poll(Duration::ZERO) {
             None => Polled::Empty,
@@ -77,6 +92,9 @@ impl Shared {
                 Some(Code::AutoOffsetReset | Code::OffsetOutOfRange | Code::LogTruncation) => {
                     Polled::OutsideLog
                 }
+                Some(Code::BadCompression | Code::NotImplemented) => {
+                    Polled::Undecodable { times: open.started.times }
+                }
                 _ => Polled::Error(error),
             },
         }
@@ -85,9 +103,14 @@ impl Shared {
     /// Hands the partition to librdkafka with the offset to read from; if it has it already, takes it back first, which
     /// also makes everything fetched before outdated. Under the lock, so that a revoke comes before or after, not between.
     fn start(&self, offset: i64) -> Result<(), KafkaFault> {
-        const OP: &str = "start partition";
         let mut open = self.open.lock().expect("no holder panics");
-        let open = open.as_mut().ok_or(KafkaFault::NotAssigned { op: OP })?;
+        let open = open.as_mut().ok_or(KafkaFault::NotAssigned { op: START })?;
+        self.start_open(open, offset)
+    }
+
+    fn start_open(&self, open: &mut Open, offset: i64) -> Result<(), KafkaFault> {
+        const OP: &str = START;
+        open.started = Started { times: open.started.times + 1, passed: None };
         let list = self.list(Offset::Offset(offset))?;
         if open.queue.take().is_some() {
             open.consumer.incremental_unassign(&list).map_err(KafkaFault::at(OP))?;
@@ -103,6 +126,33 @@ impl Shared {
         open.consumer.incremental_assign(&list).map_err(KafkaFault::at(OP))?;
         self.next.store(offset, Ordering::Relaxed);
         open.queue = Some(queue);
+        Ok(())
+    }
+
+    /// Passes over the batch at the position, which cannot be unpacked: what is read next stands for it, then comes what
+    /// lies behind it. Does nothing if the partition was started anew meanwhile. Blocks.
+    fn pass_over(&self, times: u64) -> Result<(), KafkaFault> {
+        let first = self.next.load(Ordering::Relaxed);
+        let consumer = self.consumer(PASS)?;
+        let context = consumer.context();
+        let end = skip::end_of_batch(&context.cluster, &context.group, (&self.topic, self.partition), first)?;
+        let mut open = self.open.lock().expect("no holder panics");
+        let open = open.as_mut().ok_or(KafkaFault::NotAssigned { op: PASS })?;
+        if open.started.times != times {
+            return Ok(());
+        }
+        self.start_open(open, end.unwrap_or(first))?;
+        if let Some(end) = end {
+            let place = (&self.topic, self.partition);
+            tracing::error!(
+                topic = &*self.topic,
+                partition = self.partition,
+                first,
+                end,
+                "a batch that cannot be unpacked"
+            );
+            open.started.passed = Some(Record::undecodable(place, (first, end - 1), self.epoch));
+        }
         Ok(())
     }
 
@@ -129,6 +179,7 @@ enum Polled {
     Empty,
     Ended,
     OutsideLog,
+    Undecodable { times: u64 },
     Error(KafkaError),
 }
 
@@ -147,6 +198,8 @@ pub struct BatchLimits {
 pub struct PartitionStream {
     shared: Arc<Shared>,
     failed: Option<KafkaFault>,
+    /// A batch cannot be unpacked, as seen after so many starts.
+    undecodable: Option<u64>,
 }
 
 impl std::fmt::Debug for PartitionStream {
@@ -157,7 +210,7 @@ impl std::fmt::Debug for PartitionStream {
 
 impl PartitionStream {
     pub(super) fn new(shared: Arc<Shared>) -> PartitionStream {
-        PartitionStream { shared, failed: None }
+        PartitionStream { shared, failed: None, undecodable: None }
     }
 
     /// Topic.
@@ -192,7 +245,8 @@ impl PartitionStream {
     pub async fn start(&mut self, offset: i64) -> Result<(), KafkaFault> {
         let shared = self.shared.clone();
         self.failed = None;
-        let op = "start partition";
+        self.undecodable = None;
+        let op = START;
         tokio::task::spawn_blocking(move || shared.start(offset))
             .await
             .map_err(|_| KafkaFault::Cancelled { op })?
@@ -223,6 +277,12 @@ impl PartitionStream {
                     return Err(fault);
                 }
             }
+            if let Some(times) = self.undecodable {
+                let shared = self.shared.clone();
+                let passed = tokio::task::spawn_blocking(move || shared.pass_over(times)).await;
+                passed.map_err(|_| KafkaFault::Cancelled { op: PASS })??;
+                self.undecodable = None;
+            }
             match self.try_recv() {
                 Tried::Record(record) => return Ok(Some(record)),
                 Tried::Ended => return Ok(None),
@@ -235,7 +295,7 @@ impl PartitionStream {
 
     /// A record that is there already, without waiting. `None` says nothing about why.
     pub fn recv_now(&mut self) -> Option<Record> {
-        if self.failed.is_some() {
+        if self.failed.is_some() || self.undecodable.is_some() {
             return None;
         }
         match self.try_recv() {
@@ -259,7 +319,9 @@ impl PartitionStream {
         while batch.len() < limits.max_records && bytes < limits.max_bytes {
             let record = match self.recv_now() {
                 Some(record) => record,
-                None if limits.linger.is_zero() || self.failed.is_some() => break,
+                None if limits.linger.is_zero() || self.failed.is_some() || self.undecodable.is_some() => {
+                    break;
+                }
                 None => match tokio::time::timeout_at(until, self.recv()).await {
                     Ok(Ok(Some(record))) => record,
                     Ok(Ok(None)) => return Ok(false),
@@ -291,6 +353,10 @@ impl PartitionStream {
             Polled::Ended => Tried::Ended,
             Polled::OutsideLog => {
                 self.failed = Some(self.shared.outside_log(None));
+                Tried::Failed
+            }
+            Polled::Undecodable { times } => {
+                self.undecodable = Some(times);
                 Tried::Failed
             }
             Polled::Error(error) => {

@@ -151,6 +151,20 @@ async fn a_header_name_with_a_nul_is_not_cut_short_without_a_word() {
     assert_eq!(seen, expected);
 }
 
+#[tokio::test]
+async fn a_record_of_more_headers_than_clients_read_is_not_taken_for_one_without() {
+    let name = topic("batch-many", 1, &[]).await;
+    let with = |count: usize| {
+        let mut record = OutRecord::to(name.as_str()).partition(0).value("v");
+        record.headers = vec![schemas::record::Header { name: "h".into(), value: None }; count];
+        record
+    };
+    let sent = [with(99_900), with(99_901), with(100_001), with(0)];
+    assert!(producer().send_batch(&sent).await.iter().all(Result::is_ok));
+    let intact: Vec<_> = read(&name, 4).await.iter().map(|record| record.headers_intact).collect();
+    assert_eq!(intact, [true, false, false, true]);
+}
+
 /// Any client may send such a name; rdkafka's own types cannot.
 #[expect(unsafe_code, reason = "only librdkafka itself takes a header name that is not UTF-8 or holds a NUL")]
 fn produce_with_header(topic: &str, header: &[u8], value: Option<&[u8]>) {

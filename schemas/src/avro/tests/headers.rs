@@ -67,7 +67,8 @@ fn the_headers_of_a_rejected_command_are_documented() {
     let headers = |refusal| rejected_headers(&refusal, &origin);
     let least = headers(Refusal::of_record(ReasonCode::NotACommand, "is none"));
     let mut most = headers(Refusal::of_field(ReasonCode::DueMissing, "due_at", "is missing"));
-    // Ingest adds it where it must cut the value.
-    most.push(AddedHeader { name: rejected::VALUE_BYTES, value: Some(b"1".to_vec()) });
+    // Ingest adds them where it must cut the value.
+    let added = [rejected::VALUE_BYTES, rejected::VALUE_SHA256];
+    most.extend(added.map(|name| AddedHeader { name, value: Some(b"1".to_vec()) }));
     check("rejection_headers", &least, &most);
 }

@@ -8,7 +8,10 @@ use apache_avro::writer::datum::GenericDatumWriter;
 use serde_json::json;
 
 use super::golden;
-use crate::avro::SHIPPED;
+use crate::avro::{SHIPPED, wire_row};
+use crate::command::MAX_HEADERS;
+use crate::record::Header;
+use crate::row::RowBody;
 
 /// The newest version with two more fields. (Both null by default, as the fields of a command must be.)
 fn next(text: &str) -> Schema {
@@ -99,4 +102,16 @@ fn a_reader_of_this_version_takes_what_the_next_one_writes() {
             assert_eq!(write(&this, &read(&next, &this, &newer)), datum, "{record} is read otherwise");
         }
     }
+}
+
+#[test]
+fn the_most_headers_of_an_older_version_fit_the_bound_on_allocations() {
+    let header = Header { name: "h".into(), value: None };
+    let body = RowBody { key: None, headers: vec![header; MAX_HEADERS], value: None };
+    // Encoding sets the bound for the whole process.
+    let bytes = body.encode();
+    let text = wire_row::BODY_VERSIONS.last().unwrap();
+    let value = fields(read(&Schema::parse_str(text).unwrap(), &next(text), &bytes[10..]));
+    let headers = value.into_iter().find(|(name, _)| name == "headers").unwrap().1;
+    assert!(matches!(headers, Value::Array(headers) if headers.len() == MAX_HEADERS));
 }

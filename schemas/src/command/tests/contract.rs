@@ -81,6 +81,7 @@ fn every_name_of_the_contract_is_documented() {
         rejected::SOURCE_OFFSET,
         rejected::SOURCE_TIMESTAMP,
         rejected::VALUE_BYTES,
+        rejected::VALUE_SHA256,
         reply::ANSWER,
         reply::CORRELATION,
         reply::TASK_ID,

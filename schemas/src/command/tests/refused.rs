@@ -129,6 +129,18 @@ fn a_header_that_could_not_be_delivered_is_refused() {
 }
 
 #[test]
+fn more_headers_than_any_client_reads_are_refused() {
+    let header = crate::record::Header { name: "h".into(), value: None };
+    let most = TaskCommand { headers: vec![header.clone(); MAX_HEADERS], ..task_command() };
+    let record = by_avro(&most);
+    let body = record.parse().unwrap().body;
+    assert_eq!(RowBody::decode(&body.encode()).unwrap(), body);
+    assert_refused(&record.header("own", "1"), ReasonCode::InvalidHeader, None);
+    let json = format!(r#", "headers": {{{}"h": null}}"#, r#""h": null, "#.repeat(MAX_HEADERS));
+    assert_refused(&by_json(&json), ReasonCode::InvalidHeader, None);
+}
+
+#[test]
 fn what_is_not_built_yet_is_refused_whatever_its_value() {
     for name in ["max-attempts", "backoff", "ack-timeout", "max-stalls", "spread", "window"] {
         let header = format!("duestream-{name}");
