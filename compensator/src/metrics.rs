@@ -24,7 +24,7 @@ pub const EXAMINED: CounterDef = CounterDef {
 pub const EMITTED: CounterDef = CounterDef {
     name: "duestream_reemit_rows_emitted_total",
     labels: &["cause"],
-    help: "Rows emitted again. `cause`: stalled (the first time), again (a further time), handed_back (the dispatcher could not judge it). Alert: stalled rising without a restart or an outage.",
+    help: "Rows emitted again. `cause`: stalled (the first time), again (a further time), handed_back (the dispatcher could not judge it), withdrawal (of a row with an open intent). Alert: stalled rising without a restart or an outage.",
 };
 /// Rows that cannot be emitted.
 pub const UNEMITTABLE: CounterDef = CounterDef {

@@ -4,6 +4,7 @@
 mod acks;
 mod admission;
 mod answers;
+mod changes;
 mod journal;
 mod life;
 mod outages;
