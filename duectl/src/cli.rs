@@ -85,7 +85,7 @@ pub struct InitArgs {
     #[arg(long, default_value_t = 1)]
     pub replication: i32,
     /// A further topic of commands, with what settings it needs; may be repeated. Ingest reads it once its configuration
-    /// names it ([[sources]]). Partitions: as --partitions-tasks says, where it is created
+    /// names it (`[[sources]]`). Partitions: as --partitions-tasks says, where it is created
     #[arg(long = "source", value_parser = NamedSource::parse, value_name = "TOPIC[:PARTITIONS]")]
     pub sources: Vec<NamedSource>,
     /// Only say what is missing or wrong; status 1 if anything is

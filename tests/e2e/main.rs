@@ -1,5 +1,6 @@
 //! End to end: real programs on real Kafka, MySQL and Redis.
 
+mod bombs;
 mod clients;
 mod compose;
 mod contract;
@@ -8,6 +9,8 @@ mod docs;
 mod fidelity;
 mod image;
 mod readme;
+mod refusals;
+mod registry;
 mod restarts;
 mod snippets;
 mod way;

@@ -107,7 +107,7 @@ fn read_field<'a>(
         Target::Unknown => {
             let problem = "is not one that a command may have";
             let (code, name) = (ReasonCode::UnknownField, field.name.as_bytes());
-            submitted.refuse(Refusal::of_value(code, "the Avro field", name, problem));
+            submitted.refuse(Refusal::of_name(code, "the Avro field", name, problem));
         }
         Target::Value => match into_bytes(VALUE, &found) {
             Ok(bytes) => submitted.value = Some(Cow::Borrowed(bytes)),
@@ -194,7 +194,7 @@ fn read_headers<'a>(
                     (field, _) => {
                         let problem = "is not one that a header may have";
                         let (code, field) = (ReasonCode::UnknownField, field.as_bytes());
-                        submitted.refuse(Refusal::of_value(code, "headers: the Avro field", field, problem));
+                        submitted.refuse(Refusal::of_name(code, "headers: the Avro field", field, problem));
                     }
                 }
             }

@@ -18,7 +18,7 @@ pub(super) fn read<'a>(record: &RecordView<'a>) -> Submitted<'a> {
         let Some(&field) = Field::ALL.iter().find(|field| field.header().as_bytes() == header.name) else {
             let problem = "is not one that a command may have";
             let code = ReasonCode::UnknownField;
-            submitted.refuse(Refusal::of_value(code, "the header", header.name, problem));
+            submitted.refuse(Refusal::of_name(code, "the header", header.name, problem));
             continue;
         };
         match header.value {

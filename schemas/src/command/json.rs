@@ -62,7 +62,7 @@ fn take<'a>(
             let Some(&field) = Field::ALL.iter().find(|field| field.json() == name) else {
                 let problem = "is not one that a command may have";
                 let code = ReasonCode::UnknownField;
-                return Err(Refusal::of_value(code, "the JSON key", name.as_bytes(), problem));
+                return Err(Refusal::of_name(code, "the JSON key", name.as_bytes(), problem));
             };
             // A seen null still counts as the one time that the key may stand.
             once(field.json(), &mut extra.seen[field as usize], Json::Null)?;

@@ -157,6 +157,8 @@ impl fmt::Display for ReasonCode {
 
 /// Longest part of a producer's value that a message repeats, in characters.
 const SHOWN_CHARS: usize = 60;
+/// Longest part of a name that stands for a field.
+const MAX_NAME_BYTES: usize = 255;
 
 /// A command that is not accepted. Poison: the same bytes will be refused again (but for `unknown_topic`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -175,6 +177,13 @@ impl Refusal {
     pub fn of_value(code: ReasonCode, field: &str, value: &[u8], problem: &str) -> Refusal {
         let message = format!("{field} {} {problem}; {}", shown(value), code.remedy());
         Refusal { code, field: Some(field.to_owned()), message }
+    }
+
+    /// Refuses a name that a field may not have: `the header "duestream-colour" is not …`. The field is that name.
+    pub fn of_name(code: ReasonCode, kind: &str, name: &[u8], problem: &str) -> Refusal {
+        let message = format!("{kind} {} {problem}; {}", shown(name), code.remedy());
+        let name = String::from_utf8_lossy(&name[..name.len().min(MAX_NAME_BYTES)]);
+        Refusal { code, field: Some(name.into_owned()), message }
     }
 
     /// Refuses a field whatever its value.

@@ -67,11 +67,11 @@ fn an_unknown_name_is_refused() {
         "duestream-due_at",
         "duestream-value",
     ] {
-        assert_refused(&by_headers().header(name, "1"), ReasonCode::UnknownField, Some("the header"));
+        assert_refused(&by_headers().header(name, "1"), ReasonCode::UnknownField, Some(name));
     }
     for key in ["dueat", "Topic", "", "due-at", "attempt"] {
         let record = by_json(&format!(r#", "{key}": 1"#));
-        assert_refused(&record, ReasonCode::UnknownField, Some("the JSON key"));
+        assert_refused(&record, ReasonCode::UnknownField, Some(key));
     }
     let record = by_json(r#", "headers": {"duestream-topic": "x"}"#);
     assert_refused(&record, ReasonCode::UnknownField, Some("headers"));
