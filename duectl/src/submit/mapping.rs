@@ -5,12 +5,14 @@ use super::template::Template;
 use super::timeline::Timeline;
 use crate::cli::SubmitArgs;
 use runtime::kafka::OutRecord;
-use schemas::command::{Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules};
+use schemas::command::{
+    Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules, Schedule,
+};
 use schemas::record::Header;
 use std::sync::Arc;
 
 /// Fields that a template may fill, in the order of their headers.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 18] = [
     "due-at",
     "delay",
     "topic",
@@ -18,13 +20,20 @@ const FIELDS: [&str; 11] = [
     "shard-key",
     "partition",
     "expires-at",
+    "completion",
+    "max-attempts",
+    "backoff",
+    "ack-timeout",
+    "max-stalls",
+    "spread",
+    "window",
     "reply",
     "correlation",
     "key",
     "value",
 ];
 /// How many of them are headers as they are: all but key and value.
-const HEADER_FIELDS: usize = 9;
+const HEADER_FIELDS: usize = 16;
 
 /// Which template fills which field.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +50,7 @@ pub(crate) struct Mapping {
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub(crate) record: OutRecord,
-    pub(crate) command: Command,
+    pub(crate) command: Schedule,
 }
 
 impl Mapping {
@@ -56,6 +65,13 @@ impl Mapping {
             ("shard-key", &args.shard_key),
             ("partition", &args.partition),
             ("expires-at", &args.expires_at),
+            ("completion", &args.completion),
+            ("max-attempts", &args.max_attempts),
+            ("backoff", &args.backoff),
+            ("ack-timeout", &args.ack_timeout),
+            ("max-stalls", &args.max_stalls),
+            ("spread", &args.spread),
+            ("window", &args.spread_window),
             ("reply", &args.reply.then(|| "true".to_owned())),
             ("correlation", &args.correlation),
             ("key", &args.key),
@@ -164,7 +180,7 @@ impl Mapping {
 }
 
 /// What ingest will make of the record.
-fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Command, String> {
+fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Schedule, String> {
     let headers: Vec<HeaderView<'_>> = record
         .headers
         .iter()
@@ -176,10 +192,14 @@ fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Command, Str
         headers: &headers,
         timestamp_at: now,
     };
-    Command::parse(&view, rules, &KnownSchemas::shipped()).map_err(|error| match error {
-        ParseError::Refused(refused) => refused.refusal.message,
-        ParseError::NeedsSchema(id) => format!("the value is framed with schema id {id} of a registry"),
-    })
+    match Command::parse(&view, rules, &KnownSchemas::shipped()) {
+        Ok(Command::Schedule(schedule)) => Ok(*schedule),
+        Ok(Command::Change(_) | Command::Replay(_)) => Err("it schedules nothing".to_owned()),
+        Err(ParseError::Refused(refused)) => Err(refused.refusal.message),
+        Err(ParseError::NeedsSchema(id)) => {
+            Err(format!("the value is framed with schema id {id} of a registry"))
+        }
+    }
 }
 
 impl Draft {
