@@ -13,8 +13,9 @@ use crate::tell::Teller;
 use crate::world::World;
 use protocol::slot::{Action, DueItem, Input, Now, Outgoing, SendOutcome, Slot as Machine, Step, Stray};
 use runtime::clock;
-use runtime::kafka::{PartitionStream, Record};
+use runtime::kafka::{Cut, PartitionStream, Record};
 use runtime::probes::Gate;
+use schemas::delivery::rejected::WholeValue;
 use schemas::ids::Slot;
 use schemas::journal::OwnerToken;
 use std::sync::Arc;
@@ -265,12 +266,19 @@ impl Driver {
 }
 
 fn item(record: Record) -> DueItem {
+    let whole_value = match record.cut {
+        Some(Cut::TooLarge { value_bytes, value_sha256, .. }) => {
+            Some(WholeValue { bytes: value_bytes, sha256: value_sha256 })
+        }
+        Some(Cut::Undecodable { .. }) | None => None,
+    };
     DueItem::of(Stray {
         offset: record.offset,
         at: record.at,
         key: record.key.map(Into::into),
         value: record.value.map(Into::into),
         headers: record.headers,
+        whole_value,
         problem: String::new(),
     })
 }

@@ -9,16 +9,21 @@ use protocol::state::TaskState;
 use runtime::slots::{SlotClient, peek};
 use runtime::store::lookup::{self, Reemission};
 use runtime::store::{Db, Session, StoreError, TaskRow, route, setting, shard, source};
-use schemas::command::identity;
+use schemas::command::identities;
 use schemas::ids::{RowGen, Slot};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 pub(crate) async fn run(servers: &Servers, args: GetArgs) -> Result<(), Failure> {
-    let shard_key = args.shard_key.as_deref().unwrap_or(&args.task);
     let db = servers.db().await?;
-    let found = look(&db, &identity(shard_key, &args.task)).await.map_err(|e| servers.mysql_failed(&e))?;
+    let mut found = None;
+    for identity in identities(args.shard_key.as_deref(), &args.task) {
+        found = look(&db, &identity).await.map_err(|e| servers.mysql_failed(&e))?;
+        if found.is_some() {
+            break;
+        }
+    }
     let Some(mut found) = found else {
         let hint = match args.shard_key {
             None => "if it was submitted with a shard key, give --shard-key",

@@ -6,8 +6,8 @@
 //!   └───────────────── parse again ◀────────────────┘                  └─▶ no answer: the partition waits
 //! ```
 //!
-//! An id never changes its meaning, so what was found is kept for good; that there is none, or none that can be used, only
-//! for a while: it may be a registration on its way, or a registry that was pointed elsewhere for a moment.
+//! An id never changes its meaning, so what was found is kept for good; that it is of no use, for a while: a registry may be
+//! pointed elsewhere for a moment. That there is none is believed for one batch: the next may be from whoever registered it.
 
 mod client;
 
@@ -34,7 +34,7 @@ pub struct Schemas {
 
 struct Registry {
     client: Client,
-    keep_missing: Duration,
+    keep_unusable: Duration,
     found: Mutex<HashMap<u32, Found>>,
 }
 
@@ -56,7 +56,7 @@ impl Schemas {
     pub fn new(known: KnownSchemas, keys: &RegistryKeys) -> Schemas {
         let registry = Client::new(keys).map(|client| Registry {
             client,
-            keep_missing: keys.missing_for.get(),
+            keep_unusable: keys.unusable_for.get(),
             found: Mutex::default(),
         });
         Schemas { known, registry }
@@ -104,7 +104,8 @@ impl Registry {
     fn keep(&self, id: u32, lookup: &Lookup) {
         let until = match lookup {
             Lookup::Known(_) => None,
-            _ => Some(Instant::now() + self.keep_missing),
+            Lookup::Missing => return,
+            _ => Some(Instant::now() + self.keep_unusable),
         };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.len() >= MOST {

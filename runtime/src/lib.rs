@@ -11,6 +11,7 @@ pub mod kafka;
 pub mod lifecycle;
 pub mod probes;
 pub mod program;
+pub mod rejection;
 pub mod slot_group;
 pub mod slots;
 pub mod store;

@@ -31,8 +31,8 @@ pub struct Wanted {
     pub command: RowId,
     /// When its record was appended.
     pub at: i64,
-    /// Which task.
-    pub identity: Identity,
+    /// Which task: the first of these that there is.
+    pub identities: Vec<Identity>,
     /// What.
     pub op: Op,
     /// The reply that it asks for, with the identity complete.
@@ -58,23 +58,28 @@ impl Wanted {
             ChangeOp::Cancel => Op::Cancel,
             ChangeOp::Reschedule { due_at, expires_at } => Op::Reschedule(Reschedule { due_at, expires_at }),
         };
-        let identity = Identity(change.identity());
+        let identities = change.identities().into_iter().map(Identity).collect();
         let reply = complete(change.reply.clone(), change.shard_key());
-        Wanted { command, at, identity, op, reply, letter: None }
+        Wanted { command, at, identities, op, reply, letter: None }
     }
 
     /// What a replay wants.
     pub fn of_replay(command: RowId, at: i64, mut replay: schemas::command::Replay) -> Wanted {
-        let identity = Identity(replay.identity());
+        let identities = replay.identities().into_iter().map(Identity).collect();
         let reply = complete(replay.reply.take(), replay.shard_key());
         let (op, letter) = Letter::open(replay);
-        Wanted { command, at, identity, op: Op::Replay(op), reply, letter: Some(letter) }
+        Wanted { command, at, identities, op: Op::Replay(op), reply, letter: Some(letter) }
     }
 
     /// The row that it speaks of: of a replay only the very one that was buried. Another of that identity, or one that
     /// delivers elsewhere, is another task.
     fn speaks_of(&self, row: &Held) -> bool {
         self.letter.as_ref().is_none_or(|letter| letter.speaks_of(row))
+    }
+
+    /// What it means of what there is.
+    fn found<'m, T>(&self, there: &'m HashMap<Identity, T>) -> Option<&'m T> {
+        self.identities.iter().find_map(|identity| there.get(identity))
     }
 
     fn label(&self) -> &'static str {
@@ -98,7 +103,7 @@ impl Decided {
 
 /// The rows that were there before the batch, by what a look found.
 pub fn rows_of(wanted: &[Wanted], known: &HashMap<Identity, Known>) -> BTreeSet<RowId> {
-    wanted.iter().filter_map(|wanted| known.get(&wanted.identity)).map(|known| known.id).collect()
+    wanted.iter().filter_map(|wanted| wanted.found(known)).map(|known| known.id).collect()
 }
 
 /// Shards whose cursors decide: of those rows that are pending now.
@@ -130,7 +135,7 @@ pub async fn apply(
     let mut asked: HashMap<RowId, Asked> = HashMap::new();
     let mut letters: HashMap<RowId, &Letter> = HashMap::new();
     for wanted in wanted {
-        let row = match (known.get(&wanted.identity), fresh.get(&wanted.identity)) {
+        let row = match (wanted.found(known), wanted.found(&fresh)) {
             (Some(known), _) => Some(known.id),
             (None, Some(task)) => {
                 if life.get(task.row.id).is_none() {
@@ -231,5 +236,5 @@ fn owed_for(
 
 /// Identities of the tasks.
 pub fn identities(wanted: &[Wanted]) -> impl Iterator<Item = Identity> + '_ {
-    wanted.iter().map(|wanted| wanted.identity)
+    wanted.iter().flat_map(|wanted| wanted.identities.iter().copied())
 }
