@@ -77,11 +77,6 @@ impl Wanted {
         self.letter.as_ref().is_none_or(|letter| letter.speaks_of(row))
     }
 
-    /// What it means of what there is.
-    fn found<'m, T>(&self, there: &'m HashMap<Identity, T>) -> Option<&'m T> {
-        self.identities.iter().find_map(|identity| there.get(identity))
-    }
-
     fn label(&self) -> &'static str {
         match self.op {
             Op::Cancel => "cancel",
@@ -103,7 +98,10 @@ impl Decided {
 
 /// The rows that were there before the batch, by what a look found.
 pub fn rows_of(wanted: &[Wanted], known: &HashMap<Identity, Known>) -> BTreeSet<RowId> {
-    wanted.iter().filter_map(|wanted| wanted.found(known)).map(|known| known.id).collect()
+    let of = |wanted: &Wanted| {
+        wanted.identities.iter().find_map(|identity| known.get(identity)).map(|known| known.id)
+    };
+    wanted.iter().filter_map(of).collect()
 }
 
 /// Shards whose cursors decide: of those rows that are pending now.
@@ -135,16 +133,16 @@ pub async fn apply(
     let mut asked: HashMap<RowId, Asked> = HashMap::new();
     let mut letters: HashMap<RowId, &Letter> = HashMap::new();
     for wanted in wanted {
-        let row = match (wanted.found(known), wanted.found(&fresh)) {
-            (Some(known), _) => Some(known.id),
-            (None, Some(task)) => {
-                if life.get(task.row.id).is_none() {
-                    life.insert(inserted_row(task)?);
-                }
-                Some(task.row.id)
-            }
-            (None, None) => None,
-        };
+        let found = wanted.identities.iter().find_map(|identity| {
+            let known = known.get(identity).map(|known| (known.id, None));
+            known.or_else(|| fresh.get(identity).map(|task| (task.row.id, Some(*task))))
+        });
+        if let Some((id, Some(task))) = found
+            && life.get(id).is_none()
+        {
+            life.insert(inserted_row(task)?);
+        }
+        let row = found.map(|(id, _)| id);
         let row = row.filter(|id| life.get(*id).is_none_or(|row| wanted.speaks_of(row)));
         let change = Change { command: wanted.command, at: wanted.at, row, op: wanted.op.clone() };
         let verdict =
