@@ -171,6 +171,7 @@ fn survives_storage(command: &Command) {
         progress: None,
         history: Vec::new(),
         bury: None,
+        retry: command.options.retry(),
     };
     let due = DueRecord {
         id: row,

@@ -16,6 +16,7 @@ mod hash;
 mod headers;
 mod json;
 mod reason;
+mod record_key;
 mod rules;
 mod task_command;
 mod time;
@@ -28,6 +29,7 @@ pub use avro::{KnownSchemas, Lookup, SchemaFault, WriterSchema, WriterSchemas};
 pub use field::HEADER_PREFIX;
 pub use hash::identity;
 pub use reason::{ReasonCode, Refusal};
+pub use record_key::record_key;
 pub use rules::{DEFAULT_MAX_BODY_BYTES, MAX_HEADERS, MAX_ID_BYTES, Rules, TopicPattern, is_topic_name};
 pub use task_command::{AvroTime, TaskCommand};
 

@@ -48,6 +48,11 @@ pub fn parse_ack_timeout(text: &str) -> Result<i64, BadOption> {
     Ok(ms)
 }
 
+/// The text of an ack time-out, which [`parse_ack_timeout`] reads back.
+pub fn show_ack_timeout(ms: i64) -> String {
+    duration::show_ms(ms)
+}
+
 /// Reads a number of attempts: 1 to 65535.
 pub fn parse_max_attempts(text: &str) -> Result<u16, BadOption> {
     let example = "a whole number from 1 to 65535";
