@@ -7,8 +7,8 @@ use schemas::options::{
 };
 use schemas::row::{RowHistory, RowOptions};
 
-/// Most bytes of column `history`.
-pub const MAX_HISTORY_BYTES: usize = 4096;
+pub use schemas::row::MAX_HISTORY_BYTES;
+
 /// Longest reason that is kept of one attempt.
 const MAX_REASON_BYTES: usize = 512;
 

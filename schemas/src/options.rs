@@ -4,10 +4,13 @@
 
 mod backoff;
 mod spread;
+mod task;
 
 pub use backoff::{Backoff, Growth};
 pub use spread::{Spread, Window};
+pub use task::TaskOptions;
 
+use crate::due::Completion;
 use crate::duration;
 
 /// Failed attempts after which a task is given up, where it does not say.
@@ -39,6 +42,15 @@ impl BadOption {
     }
 }
 
+/// Reads a completion: `on_delivery` or `on_ack`.
+pub fn parse_completion(text: &str) -> Result<Completion, BadOption> {
+    match text {
+        "on_delivery" => Ok(Completion::OnDelivery),
+        "on_ack" => Ok(Completion::OnAck),
+        _ => Err(BadOption::new(text, "is no completion", "on_delivery or on_ack")),
+    }
+}
+
 /// Reads an ack time-out: from 1 second to 366 days, in milliseconds.
 pub fn parse_ack_timeout(text: &str) -> Result<i64, BadOption> {
     let ms = bounded(text, EXAMPLE_TIMEOUT)?;
@@ -46,11 +58,6 @@ pub fn parse_ack_timeout(text: &str) -> Result<i64, BadOption> {
         return Err(BadOption::new(text, "is shorter than a second", EXAMPLE_TIMEOUT));
     }
     Ok(ms)
-}
-
-/// The text of an ack time-out, which [`parse_ack_timeout`] reads back.
-pub fn show_ack_timeout(ms: i64) -> String {
-    duration::show_ms(ms)
 }
 
 /// Reads a number of attempts: 1 to 65535.
@@ -75,6 +82,19 @@ const EXAMPLE_TIMEOUT: &str = "a duration like 15m";
 
 fn is_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The one text of a completion.
+pub const fn show_completion(completion: Completion) -> &'static str {
+    match completion {
+        Completion::OnDelivery => "on_delivery",
+        Completion::OnAck => "on_ack",
+    }
+}
+
+/// The one text of a time-out, a pause or a window in milliseconds.
+pub fn show_duration(ms: i64) -> String {
+    duration::show_ms(ms)
 }
 
 /// A duration of at most 366 days.

@@ -4,6 +4,9 @@ use crate::due::{Completion, PastAttempt, RetryOptions};
 use crate::options::Backoff;
 use crate::record::Header;
 
+/// Most bytes of column `history`.
+pub const MAX_HISTORY_BYTES: usize = 4096;
+
 /// Column `body`: key, headers and value exactly as they will be delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RowBody {

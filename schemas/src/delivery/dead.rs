@@ -1,8 +1,8 @@
 //! Dead letters: the payload with all that is known, enough for a replay.
 
 use super::{AddedHeader, identity_headers};
-use crate::due::{Completion, Deliver, DueRecord};
-use crate::options::show_ack_timeout;
+use crate::due::{Completion, Deliver, DueRecord, RetryOptions};
+use crate::options::{show_completion, show_duration};
 use crate::row::RowHistory;
 
 /// Callback topic the task was meant for.
@@ -99,15 +99,15 @@ pub fn dead_headers(
     headers
 }
 
-/// What the producer said of further attempts, as a command says it.
+/// What the producer said of further attempts, as a command says it: nothing of a task that is done when it is delivered.
 fn option_headers(deliver: &Deliver) -> impl Iterator<Item = AddedHeader> {
-    let retry = &deliver.retry;
     let on_ack = deliver.completion == Completion::OnAck;
+    let retry = if on_ack { deliver.retry } else { RetryOptions::default() };
     [
-        on_ack.then(|| AddedHeader::new(COMPLETION, "on_ack")),
+        on_ack.then(|| AddedHeader::new(COMPLETION, show_completion(deliver.completion))),
         retry.max_attempts.map(|n| AddedHeader::number(MAX_ATTEMPTS, &n)),
         retry.backoff.map(|backoff| AddedHeader::number(BACKOFF, &backoff)),
-        retry.ack_timeout_ms.map(|ms| AddedHeader::new(ACK_TIMEOUT, show_ack_timeout(ms))),
+        retry.ack_timeout_ms.map(|ms| AddedHeader::new(ACK_TIMEOUT, show_duration(ms))),
         retry.max_stalls.map(|n| AddedHeader::number(MAX_STALLS, &n)),
     ]
     .into_iter()

@@ -97,7 +97,7 @@ fn blocks_with_their_size_are_read() {
     // topic t, delay 1s, one header a = b in a block of 4 bytes, one header c = d without a size.
     let datum = [2, b't', 4, b'1', b's', 1, 8, 2, b'a', 2, b'b', 2, 2, b'c', 2, b'd', 0];
     let record = Record::default().value([&[0, 0, 0, 0, 7], &datum[..]].concat());
-    let command = record.read(&Rules::new(""), &Registry::of(&schema)).unwrap();
+    let command = record.read(&Rules::new(""), &Registry::of(&schema)).unwrap().into_schedule().unwrap();
     let names: Vec<_> = command.body.headers.iter().map(|header| header.name.as_str()).collect();
     assert_eq!(names, ["a", "c"]);
 }
