@@ -5,7 +5,9 @@ use super::template::Template;
 use super::timeline::Timeline;
 use crate::cli::SubmitArgs;
 use runtime::kafka::OutRecord;
-use schemas::command::{Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules};
+use schemas::command::{
+    Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules, record_key,
+};
 use schemas::record::Header;
 use std::sync::Arc;
 
@@ -142,13 +144,10 @@ impl Mapping {
         match field("key")? {
             Some(key) => record.key = Some(key.into_bytes().into()),
             None => {
-                // All commands of one task carry the same Kafka key, also where the callback has none.
-                let identity = match field("shard-key")?.filter(|text| !text.is_empty()) {
-                    Some(shard_key) => Some(shard_key),
-                    None => field("task-id")?.filter(|text| !text.is_empty()),
-                };
-                if let Some(identity) = identity {
-                    record.key = Some(identity.into_bytes().into());
+                let given = |name: &str| field(name).map(|text| text.filter(|text| !text.is_empty()));
+                let (shard_key, task_id) = (given("shard-key")?, given("task-id")?);
+                if let Some(key) = record_key(None, shard_key.as_deref(), task_id.as_deref()) {
+                    record.key = Some(key.to_vec().into());
                     record.headers.push(Header { name: format!("{HEADER_PREFIX}key"), value: None });
                 }
             }
