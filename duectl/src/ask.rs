@@ -118,8 +118,8 @@ pub(crate) fn producer(servers: &Servers) -> Result<Arc<BatchProducer>, Failure>
     producer.map(Arc::new).map_err(|e| servers.kafka_failed(&e))
 }
 
-/// Reads a command as ingest will; `Err`: the words with which it would be refused.
-pub(crate) fn check(record: &OutRecord, rules: &Rules) -> Result<Command, String> {
+/// Reads a command as ingest will; `Err`: the words with which it would be refused. `now`: what a delay counts from, about.
+pub(crate) fn check(record: &OutRecord, rules: &Rules, now: i64) -> Result<Command, String> {
     let headers: Vec<HeaderView<'_>> = record
         .headers
         .iter()
@@ -129,7 +129,7 @@ pub(crate) fn check(record: &OutRecord, rules: &Rules) -> Result<Command, String
         key: record.key.as_deref(),
         value: record.value.as_deref(),
         headers: &headers,
-        timestamp_at: now_ms(),
+        timestamp_at: now,
     };
     Command::parse(&view, rules, &KnownSchemas::shipped()).map_err(|error| match error {
         ParseError::Refused(refused) => refused.refusal.message,

@@ -51,7 +51,7 @@ async fn change(
         record = record.header(named(name), text.as_str());
     }
     record = record.header(named("reply"), "true");
-    ask::check(&record, &Rules::new(servers.names.prefix()))
+    ask::check(&record, &Rules::new(servers.names.prefix()), now_ms())
         .map_err(|problem| Failure::Usage(format!("the {op} would be refused: {problem}")))?;
 
     let admin = servers.admin()?;

@@ -168,6 +168,27 @@ pub struct SubmitArgs {
     /// Buried instead of delivered from this time on
     #[arg(long, value_name = "TIME")]
     pub expires_at: Option<String>,
+    /// When the task is done: on_delivery or on_ack [default: as ingest has it for the topic, or on_delivery]
+    #[arg(long, value_name = "WHEN")]
+    pub completion: Option<String>,
+    /// Of an on_ack task: failed attempts after which it is given up
+    #[arg(long, value_name = "N")]
+    pub max_attempts: Option<String>,
+    /// Of an on_ack task: pause before the next attempt, such as fixed:30s or exponential:1s,cap=1h
+    #[arg(long)]
+    pub backoff: Option<String>,
+    /// Of an on_ack task: how long its consumer may be silent
+    #[arg(long, value_name = "DURATION")]
+    pub ack_timeout: Option<String>,
+    /// Of an on_ack task: stalled attempts that are forgiven
+    #[arg(long, value_name = "N")]
+    pub max_stalls: Option<String>,
+    /// Spread a herd of equal due times: parts x offset + jitter, such as 10x10s+5s
+    #[arg(long, value_name = "SPREAD")]
+    pub spread: Option<String>,
+    /// The same evenly over so long; beside --spread: no shift is longer
+    #[arg(long, value_name = "DURATION")]
+    pub spread_window: Option<String>,
     /// Have the answer written to the topic replies
     #[arg(long)]
     pub reply: bool,
@@ -187,7 +208,8 @@ pub struct SubmitArgs {
     #[arg(long, value_enum, requires = "file", help_heading = "From a file")]
     pub format: Option<Format>,
     /// FIELD=TEMPLATE, may be repeated. Fields: due-at, delay, topic, key, value, task-id, shard-key, partition,
-    /// expires-at, reply, correlation, header.NAME. Templates hold {column}, {line} (number of the line) and any text; {{ is a brace.
+    /// expires-at, completion, max-attempts, backoff, ack-timeout, max-stalls, spread, window, reply, correlation,
+    /// header.NAME. Templates hold {column}, {line} (number of the line) and any text; {{ is a brace.
     /// Without a value the whole row is the value, as a JSON object
     #[arg(
         long = "map",

@@ -1,9 +1,11 @@
 //! Configuration: `config.default.toml` is its default and its manual.
 
 mod avro;
+mod defaults;
 mod sources;
 
 pub use avro::{Avro, Registry};
+pub use defaults::CallbackDefaults;
 pub use sources::{Source, SourceCallback, SourceLimits, SourceRules, SourceUnknownTopic};
 
 use runtime::config::{
@@ -106,6 +108,8 @@ pub struct Callback {
     pub unknown_topic: UnknownTopic,
     /// How long a topic counts as seen.
     pub cache: HumanDuration,
+    /// What tasks are where their commands do not say.
+    pub defaults: Vec<CallbackDefaults>,
 }
 
 /// What becomes of a task whose callback topic does not exist.

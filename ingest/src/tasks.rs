@@ -5,6 +5,7 @@ mod answer;
 mod changes;
 pub mod callback;
 pub mod rejection;
+mod replay;
 mod validate;
 
 use crate::config::SourceRules;

@@ -30,5 +30,27 @@ pub fn shift_ms(identity: &Identity, spread: Option<Spread>, window: Option<Wind
     }
 }
 
+/// When a task is due that asked for `asked_at`: at or after it, and before it expires, for a spread must not make a dead
+/// letter of what could be delivered. Where that leaves no room, nothing is shifted.
+pub fn due_at(
+    identity: &Identity,
+    asked_at: i64,
+    expires_at: Option<i64>,
+    spread: Option<Spread>,
+    window: Option<Window>,
+) -> i64 {
+    if spread.is_none() && window.is_none() {
+        return asked_at;
+    }
+    // What has expired is not delivered: the last instant is the one before.
+    let room_ms = expires_at.map(|expires_at| expires_at.saturating_sub(asked_at).saturating_sub(1).max(0));
+    let bound_ms = match (window.map(|window| window.window_ms), room_ms) {
+        (Some(window_ms), Some(room_ms)) => Some(window_ms.min(room_ms)),
+        (window_ms, room_ms) => window_ms.or(room_ms),
+    };
+    let bound = bound_ms.map(|window_ms| Window { window_ms });
+    asked_at.saturating_add(shift_ms(identity, spread, bound))
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! End to end: real programs on real Kafka, MySQL and Redis.
 
+mod acks;
 mod bombs;
+mod changes;
 mod clients;
 mod compose;
 mod contract;
@@ -13,4 +15,5 @@ mod refusals;
 mod registry;
 mod restarts;
 mod snippets;
+mod spread;
 mod way;

@@ -7,12 +7,13 @@ use crate::partition::Commit;
 use crate::turn::{Stop, Turn};
 use protocol::admission::{self, ContentHash, Identity, Offer, Verdict};
 use protocol::route::shard_of;
+use protocol::spread;
 use runtime::kafka::Record;
 use runtime::store::change::{self, Owed, OwedReply};
 use runtime::store::position::{self, Fences};
 use runtime::store::tasks::{self, NewTask};
 use runtime::store::{PendingRow, StoreError, shard};
-use schemas::command::{Asked, Command, ReasonCode, Refusal, Refused, Rules};
+use schemas::command::{Asked, ReasonCode, Refusal, Refused, Rules, Schedule};
 use schemas::ids::{Generation, RowId, SourceId};
 use schemas::reply::Answer;
 use schemas::row::RowHistory;
@@ -46,7 +47,7 @@ pub enum Valid {
 #[derive(Debug)]
 pub struct Candidate {
     /// What it says.
-    pub command: Command,
+    pub command: Schedule,
     offer: Offer,
     task: NewTask,
 }
@@ -149,7 +150,7 @@ fn owed_for(candidate: &Candidate, verdict: &Verdict, received_at: i64) -> Optio
         Verdict::Accepted | Verdict::AlreadyAccepted | Verdict::Duplicate { .. } => None,
     };
     let (answer, due_at) = match verdict {
-        Verdict::Accepted | Verdict::AlreadyAccepted => (Answer::Accepted, Some(command.due_at)),
+        Verdict::Accepted | Verdict::AlreadyAccepted => (Answer::Accepted, Some(candidate.task.row.due_at)),
         Verdict::Duplicate { .. } => (Answer::Duplicate, None),
         Verdict::Conflict { .. } => (Answer::Conflict, None),
     };
@@ -166,13 +167,22 @@ fn owed_for(candidate: &Candidate, verdict: &Verdict, received_at: i64) -> Optio
 
 impl Candidate {
     /// A candidate with all that will be written for it.
-    pub fn new(id: RowId, command: Command, created_at: i64, shards: u16) -> Candidate {
+    pub fn new(id: RowId, mut command: Schedule, created_at: i64, shards: u16) -> Candidate {
         let task_id = command.task_id(id).into_owned();
         let identity = Identity(command.identity(id));
         let content = ContentHash(command.content_hash);
+        // A function of the identity: a resubmission lands on the same instant.
+        let due_at = spread::due_at(
+            &identity,
+            command.due_at,
+            command.options.expires_at,
+            command.spread,
+            command.window,
+        );
+        command.options.asked_at = (due_at != command.due_at).then_some(command.due_at);
         let row = PendingRow {
             shard: shard_of(&task_id, command.shard_key.as_deref(), shards),
-            due_at: command.due_at,
+            due_at,
             id,
             generation: Generation(1),
             attempt: 1,

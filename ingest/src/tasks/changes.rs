@@ -1,4 +1,4 @@
-//! Cancels and reschedules: decided in the transaction of their batch, with the rows that they speak of under lock.
+//! Cancels, reschedules and replays: decided in the transaction of their batch, with the rows that they speak of under lock.
 //!
 //! ```text
 //! identities ─▶ rows and their shards (no lock) ─▶ shards locked shared ─▶ new rows inserted ─▶ rows FOR UPDATE
@@ -8,17 +8,18 @@
 //!                        decided in command order: at once, or an intent that the journal decides ──▶ written
 //! ```
 
+use super::replay::{self, Letter};
 use crate::after::RESEND_AFTER_MS;
 use crate::metrics::CHANGES;
 use protocol::admission::{Identity, Known};
-use protocol::change::{self, Answer, Change, Op, Verdict};
+use protocol::change::{self, Answer, Change, Op, Reschedule, Verdict};
 use protocol::life::{Cursors, Effects, Held, Life, Live, Place, RowKey, Waiting};
 use protocol::state::TaskState;
 use runtime::store::change::{Owed, OwedReply};
 use runtime::store::intents::Telling;
-use runtime::store::tasks::NewTask;
+use runtime::store::tasks::{self, NewTask};
 use runtime::store::{Session, StoreError, Tx, held, life};
-use schemas::command::{Asked, Rules};
+use schemas::command::{Asked, ChangeOp, Rules};
 use schemas::ids::{RowId, Shard};
 use schemas::row::{RowHistory, RowOptions};
 use std::collections::{BTreeSet, HashMap};
@@ -36,6 +37,8 @@ pub struct Wanted {
     pub op: Op,
     /// The reply that it asks for, with the identity complete.
     pub reply: Option<Asked>,
+    /// Of a replay: the dead letter.
+    pub letter: Option<Letter>,
 }
 
 /// The changes of a batch once they are decided.
@@ -49,6 +52,31 @@ pub struct Decided {
 }
 
 impl Wanted {
+    /// What a cancel or reschedule wants.
+    pub fn of_change(command: RowId, at: i64, change: schemas::command::Change) -> Wanted {
+        let op = match change.op {
+            ChangeOp::Cancel => Op::Cancel,
+            ChangeOp::Reschedule { due_at, expires_at } => Op::Reschedule(Reschedule { due_at, expires_at }),
+        };
+        let identity = Identity(change.identity());
+        let reply = complete(change.reply.clone(), change.shard_key());
+        Wanted { command, at, identity, op, reply, letter: None }
+    }
+
+    /// What a replay wants.
+    pub fn of_replay(command: RowId, at: i64, mut replay: schemas::command::Replay) -> Wanted {
+        let identity = Identity(replay.identity());
+        let reply = complete(replay.reply.take(), replay.shard_key());
+        let (op, letter) = Letter::open(replay);
+        Wanted { command, at, identity, op: Op::Replay(op), reply, letter: Some(letter) }
+    }
+
+    /// The row that it speaks of: of a replay only the very one that was buried. Another of that identity, or one that
+    /// delivers elsewhere, is another task.
+    fn speaks_of(&self, row: &Held) -> bool {
+        self.letter.as_ref().is_none_or(|letter| letter.speaks_of(row))
+    }
+
     fn label(&self) -> &'static str {
         match self.op {
             Op::Cancel => "cancel",
@@ -100,6 +128,7 @@ pub async fn apply(
     let fresh: HashMap<Identity, &NewTask> = inserted.iter().map(|task| (task.identity, *task)).collect();
     let mut decided = Decided::default();
     let mut asked: HashMap<RowId, Asked> = HashMap::new();
+    let mut letters: HashMap<RowId, &Letter> = HashMap::new();
     for wanted in wanted {
         let row = match (known.get(&wanted.identity), fresh.get(&wanted.identity)) {
             (Some(known), _) => Some(known.id),
@@ -111,10 +140,14 @@ pub async fn apply(
             }
             (None, None) => None,
         };
+        let row = row.filter(|id| life.get(*id).is_none_or(|row| wanted.speaks_of(row)));
         let change = Change { command: wanted.command, at: wanted.at, row, op: wanted.op.clone() };
         let verdict = change::decide(&mut life, &change, cursors, |topic| rules.check_topic("topic", topic).is_ok());
         let label = match verdict {
             Verdict::Answered(answer) => {
+                if let (Answer::Accepted, Some(letter), Some(row)) = (answer, &wanted.letter, row) {
+                    letters.insert(row, letter);
+                }
                 decided.owed.extend(owed_for(wanted, answer, row, &life, cursors, received_at));
                 answer.told().0.as_str()
             }
@@ -128,7 +161,13 @@ pub async fn apply(
     decided.effects = life.into_effects();
     let telling = Telling { received_at, resend_at: received_at + RESEND_AFTER_MS, asked: &asked };
     life::write(tx, &decided.effects, telling).await?;
+    tasks::put_back(tx, &replay::rows(&decided.effects, &letters)).await?;
     Ok(Some(decided))
+}
+
+/// Whoever asked, with the identity complete.
+fn complete(asked: Option<Asked>, shard_key: &str) -> Option<Asked> {
+    asked.map(|asked| Asked { shard_key: Some(shard_key.to_owned()), ..asked })
 }
 
 /// Whether the cursor of a row is known, as far as it matters.

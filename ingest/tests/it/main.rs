@@ -5,6 +5,7 @@ mod acks;
 mod admission;
 mod answers;
 mod changes;
+mod commands;
 mod journal;
 mod life;
 mod outages;

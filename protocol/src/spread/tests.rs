@@ -73,6 +73,49 @@ fn a_shift_stays_what_it_is_for_ever() {
     assert_eq!(shifts, GOLDEN);
 }
 
+#[test]
+fn a_shift_ends_before_the_task_expires_and_uses_what_room_there_is_evenly() {
+    let due = |n: u32, expires_at, spread: &str| due_at(&task(n), 1_000_000, expires_at, spread.parse().ok(), None);
+    assert!((0..100).all(|n| due(n, Some(1_030_000), "10x10s+5s") < 1_030_000));
+    let third = (0..100).filter(|n| due(*n, Some(1_030_000), "10x10s+5s") >= 1_020_000).count();
+    assert!((20..=50).contains(&third), "{third} of 100 in the last of three parts");
+    assert_eq!(due(1, Some(1_000_000), "10x10s+5s"), 1_000_000, "no room");
+    assert_eq!(due(1, Some(1_000_001), "10x10s+5s"), 1_000_000, "no room but the instant itself");
+    // An expiry alone shifts nothing.
+    assert_eq!(due_at(&task(1), 1_000_000, Some(2_000_000), None, None), 1_000_000);
+    let alone = due_at(&task(1), 1_000_000, Some(1_000_100), None, window("1h"));
+    assert!((1_000_000..1_000_100).contains(&alone));
+}
+
+/// One line per stretch: when it begins, and a bar for each of two ways to spread.
+fn drawn() -> String {
+    let spread = histogram(spread("10x10s+5s"), None, 10_000, 10);
+    let window = histogram(None, window("100s"), 10_000, 11);
+    let bar = |count: u32| format!("{} {count}", "█".repeat(usize::try_from(count).unwrap()));
+    let mut lines = format!("    {:10}{:26}window=100s\n", "", "spread=10x10s+5s");
+    for (stretch, (spread, window)) in spread.iter().zip(&window).enumerate() {
+        let (minutes, seconds) = (stretch * 10 / 60, stretch * 10 % 60);
+        let line = format!("    08:{minutes:02}:{seconds:02}  {:26}{}", bar(*spread), bar(*window));
+        lines.push_str(&format!("{line}\n"));
+    }
+    lines
+}
+
+#[test]
+fn the_contract_shows_how_a_herd_leaves() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/CONTRACT.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- begin spread histogram -->\n", "<!-- end spread histogram -->");
+    let start = text.find(begin).expect("the histogram begins") + begin.len();
+    let stop = start + text[start..].find(end).expect("the histogram ends");
+    let drawn = format!("\n{}\n", drawn());
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, [&text[..start], &drawn, &text[stop..]].concat()).unwrap();
+    } else {
+        assert_eq!(&text[start..stop], drawn, "docs/CONTRACT.md is behind the code: UPDATE=1 draws it anew");
+    }
+}
+
 const GOLDEN: [i64; 4] = [33_901, 34_036, 42_116, 50_155];
 
 proptest! {
@@ -90,6 +133,12 @@ proptest! {
         if let Some(window_ms) = window_ms {
             prop_assert!(shift <= window_ms.max(0));
         }
+        let (asked_at, expires_at) = (1_769_850_000_000, Some(1_769_850_000_000 + i64::from(parts)));
+        let due = due_at(&identity, asked_at, expires_at, spread, window);
+        prop_assert!(due >= asked_at && due < expires_at.unwrap().max(asked_at + 1));
+        prop_assert_eq!(due, due_at(&identity, asked_at, expires_at, spread, window));
+        let free = due_at(&identity, asked_at, None, spread, window);
+        prop_assert_eq!(free, asked_at + shift_ms(&identity, spread, window));
         if let Some(spread) = spread.filter(|spread| spread.offset_ms >= 0 && spread.jitter_ms >= 0) {
             prop_assert!(shift <= spread.longest_ms());
         }

@@ -153,7 +153,8 @@ impl<'a> Kinds<'a> {
                     Place::Bodiless(_) | Place::Final(_) => self.from_running.push(key),
                 }
             }
-            // There is no body to put anywhere: only the task is written.
+            // There is no body to put anywhere: only the task is written. Of a replay the dead letter has it, see
+            // `tasks::put_back`.
             (Place::Bodiless(_) | Place::Final(_), _) => {}
         }
     }

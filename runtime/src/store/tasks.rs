@@ -153,8 +153,17 @@ pub async fn insert<T: Borrow<NewTask>>(tx: &mut Tx, tasks: &[T]) -> Result<(), 
         "sorted: overlapping batches lock in one order"
     );
     tx.insert(&INSERT_TASK, &tasks, |task| task_bytes(task), |call, task| bind_task(call, task)).await?;
-    // By its own key: rows of one shard lie side by side.
-    let mut rows: Vec<&PendingRow> = tasks.iter().map(|task| &task.row).collect();
+    put(tx, tasks.iter().map(|task| &task.row).collect()).await
+}
+
+/// Puts rows back into `pending` whose tasks were over and had no body any more: the caller holds their tasks under lock,
+/// and has changed them in this very transaction.
+pub async fn put_back(tx: &mut Tx, rows: &[PendingRow]) -> Result<(), StoreError> {
+    put(tx, rows.iter().collect()).await
+}
+
+/// In the order of the key: rows of one shard lie side by side.
+async fn put(tx: &mut Tx, mut rows: Vec<&PendingRow>) -> Result<(), StoreError> {
     rows.sort_unstable_by_key(|row| (row.shard, row.due_at, row.id));
     tx.insert(&INSERT_PENDING, &rows, |row| row.weight_bytes(), |call, row| bind_pending(call, row)).await
 }

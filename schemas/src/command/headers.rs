@@ -17,7 +17,7 @@ pub(super) fn read<'a>(record: &RecordView<'a>) -> Submitted<'a> {
         }
         let Some(&field) = Field::ALL.iter().find(|field| field.header().as_bytes() == header.name) else {
             if let Some(place) = LETTER.iter().position(|name| name.as_bytes() == header.name) {
-                submitted.set_letter(place, header.value.map_or(Cow::Borrowed(&[]), Cow::Borrowed));
+                submitted.set_letter(place, Cow::Borrowed(header.value.unwrap_or_default()));
                 continue;
             }
             let problem = "is not one that a command may have";
