@@ -23,6 +23,8 @@ use tokio::sync::mpsc;
 const SILENCE: Duration = Duration::from_secs(30);
 /// Letters read ahead of whoever takes them: at 1 MiB each, the most memory that they take.
 const AHEAD: usize = 16;
+/// How far the clocks of those who wrote of one burial may lie apart.
+const ABOUT_MS: i64 = 60_000;
 const NAME: &str = "duectl-dead";
 
 /// A letter, where it lies, and all of its bytes.
@@ -84,6 +86,34 @@ impl Letters {
     /// All partitions.
     pub(crate) fn all(&self) -> Vec<i32> {
         (0..self.partitions).collect()
+    }
+
+    /// The newest letter of a task that was buried about then, if it is (still) there.
+    pub(crate) async fn near(
+        &self,
+        partition: i32,
+        at: i64,
+        identity: [u8; 16],
+    ) -> Result<Option<Found>, KafkaFault> {
+        let (cluster, topic) = (self.cluster.clone(), self.topic.clone());
+        let read = move || {
+            let reader = JournalReader::new(&cluster, NAME, &topic)?;
+            let (start, end) = reader.stable_range(partition, SILENCE)?;
+            let from = reader.offset_at(partition, at - ABOUT_MS, SILENCE)?.max(start);
+            let mut found = None;
+            read(&reader, partition, from, end - 1, &mut |record| {
+                if record.at > at + ABOUT_MS {
+                    return ControlFlow::Break(());
+                }
+                match Letter::read(&record.headers) {
+                    Ok(letter) if letter.identity() == identity => found = Some(Found { letter, record }),
+                    Ok(_) | Err(_) => {}
+                }
+                ControlFlow::Continue(())
+            })?;
+            Ok(found)
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|_| KafkaFault::Cancelled { op: "read dead" })?
     }
 
     /// The record at one place, if it is (still) there.

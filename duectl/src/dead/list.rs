@@ -2,6 +2,7 @@
 
 use super::filter::Filter;
 use super::letters::{Found, Letters, Step};
+use super::show_one::attempt_json;
 use crate::cli::ListArgs;
 use crate::exit::Failure;
 use crate::servers::Servers;
@@ -133,17 +134,7 @@ pub(super) fn line_of(found: &Found) -> String {
 /// The same for programs, without payload and headers.
 pub(super) fn json_of(found: &Found) -> Value {
     let (letter, record) = (&found.letter, &found.record);
-    let history: Vec<Value> = letter
-        .history
-        .iter()
-        .map(|past| {
-            json!({
-                "attempt": past.attempt, "ended_at": past.at, "outcome": past.outcome, "reason": past.reason,
-                "due_at": past.made.map(|made| made.due_at), "gen": past.made.map(|made| made.generation.0),
-                "ack": past.ack.map(|ack| json!({"partition": ack.partition(), "offset": ack.offset()})),
-            })
-        })
-        .collect();
+    let history: Vec<Value> = letter.history.iter().map(attempt_json).collect();
     let options: BTreeMap<&str, &str> = letter
         .options
         .iter()

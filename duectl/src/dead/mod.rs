@@ -6,6 +6,9 @@ mod list;
 mod replay;
 mod show_one;
 
+pub(crate) use letters::{Found, Letters};
+pub(crate) use show_one::{attempt_json, attempt_text};
+
 use crate::cli::DeadCommand;
 use crate::exit::Failure;
 use crate::servers::Servers;

@@ -140,7 +140,7 @@ fn text_of(found: &Found) -> String {
 }
 
 /// One past attempt on one line: when, how, why, and where it can be looked up.
-fn attempt_text(past: &PastAttempt, letter: DeliveryId) -> String {
+pub(crate) fn attempt_text(past: &PastAttempt, letter: DeliveryId) -> String {
     let reason = past.reason.as_deref();
     let reason = reason.map_or(String::new(), |text| format!(": {}", show::bytes(Some(text.as_bytes()), 300)));
     let made = past.made.map_or(String::new(), |made| {
@@ -154,6 +154,15 @@ fn attempt_text(past: &PastAttempt, letter: DeliveryId) -> String {
     });
     let ack = past.ack.map_or(String::new(), |ack| format!("; ack acks[{}]@{}", ack.partition(), ack.offset()));
     format!("attempt {} {} at {}{reason}{made}{ack}", past.attempt, past.outcome, show::time(past.at))
+}
+
+/// The same for programs.
+pub(crate) fn attempt_json(past: &PastAttempt) -> Value {
+    json!({
+        "attempt": past.attempt, "ended_at": past.at, "outcome": past.outcome, "reason": past.reason,
+        "due_at": past.made.map(|made| made.due_at), "gen": past.made.map(|made| made.generation.0),
+        "ack": past.ack.map(|ack| json!({"partition": ack.partition(), "offset": ack.offset()})),
+    })
 }
 
 fn json_of(found: &Found) -> Value {
