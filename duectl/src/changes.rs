@@ -20,11 +20,7 @@ pub(crate) async fn cancel(servers: &Servers, args: CancelArgs) -> Result<(), Fa
 pub(crate) async fn reschedule(servers: &Servers, args: RescheduleArgs) -> Result<(), Failure> {
     // A due time that has passed is due now, whatever the clock of the broker.
     let now = args.now.then(|| now_ms().to_string());
-    let times = [
-        ("due-at", args.due_at.or(now)),
-        ("delay", args.delay),
-        ("expires-at", args.expires_at),
-    ];
+    let times = [("due-at", args.due_at.or(now)), ("delay", args.delay), ("expires-at", args.expires_at)];
     let times: Vec<(&str, String)> =
         times.into_iter().filter_map(|(name, text)| text.map(|text| (name, text))).collect();
     change(servers, &args.task, "reschedule", &times).await
@@ -150,7 +146,11 @@ fn tell(args: &TaskArgs, op: &str, heard: &Heard) -> Result<(), Failure> {
         Some(Answer::NotFound) => Err(Failure::NotFound(format!(
             "not_found: no task {task}: it was never accepted, or is purged by now{}; a command that came with another \
              Kafka key may still be on its way (--key)",
-            if args.shard_key.is_none() { "; if it was submitted with a shard key, give --shard-key" } else { "" }
+            if args.shard_key.is_none() {
+                "; if it was submitted with a shard key, give --shard-key"
+            } else {
+                ""
+            }
         ))),
         Some(Answer::AlreadySent) => {
             let more = if op == "cancel" {

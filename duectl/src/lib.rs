@@ -2,9 +2,9 @@
 //! docs/DUECTL.md is its manual.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod cli;
 mod ask;
 mod changes;
+pub mod cli;
 mod dead;
 mod delay;
 mod exit;

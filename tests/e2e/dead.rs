@@ -91,13 +91,22 @@ async fn tasks_that_were_given_up_are_listed_shown_and_replayed_with_their_histo
     let (shown, _) = json(&world, &["dead", "show", "unlucky"]).await?;
     let shown = &shown[0];
     assert_eq!((&shown["attempt"], &shown["reason"]), (&Value::from(2), &Value::from("attempts_exhausted")));
-    assert_eq!((&shown["value"], &shown["key"]), (&Value::from(payload.to_vec()), &Value::from("callback-key")));
+    assert_eq!(
+        (&shown["value"], &shown["key"]),
+        (&Value::from(payload.to_vec()), &Value::from("callback-key"))
+    );
     assert_eq!(shown["options"]["max-attempts"], "2");
     let past = shown["history"].as_array().context("a history")?;
     assert_eq!(past.len(), 2);
     for (n, past) in (1..).zip(past) {
-        assert_eq!((&past["attempt"], &past["reason"]), (&Value::from(n), &Value::from(format!("reason {n}"))));
-        assert!(past["ack"]["offset"].is_i64() && past["due_at"].is_i64() && past["ended_at"].is_i64(), "{past}");
+        assert_eq!(
+            (&past["attempt"], &past["reason"]),
+            (&Value::from(n), &Value::from(format!("reason {n}")))
+        );
+        assert!(
+            past["ack"]["offset"].is_i64() && past["due_at"].is_i64() && past["ended_at"].is_i64(),
+            "{past}"
+        );
     }
     let at = format!("{}:{}", shown["partition"], shown["offset"]);
     let text = world.pipeline.duectl_ok(&["dead", "show", "--at", &at]).await?;
@@ -128,18 +137,26 @@ async fn tasks_that_were_given_up_are_listed_shown_and_replayed_with_their_histo
 
     // It dies again: its history goes on, and its newest letter counts.
     await_state(&world, "unlucky", TaskState::Running).await?;
-    let for_good = ack(&third, "failed").with("duestream-permanent", "true").with("duestream-reason", "reason 3");
+    let for_good =
+        ack(&third, "failed").with("duestream-permanent", "true").with("duestream-reason", "reason 3");
     say(&world, &[for_good]).await?;
     await_state(&world, "unlucky", TaskState::Dead).await?;
     let letters = world.delivered(&[&world.pipeline.names().dead()], 3).await?;
-    let newest = letters.iter().rfind(|letter| letter.number("duestream-attempt") == Some(3)).context("a third letter")?;
+    let newest = letters
+        .iter()
+        .rfind(|letter| letter.number("duestream-attempt") == Some(3))
+        .context("a third letter")?;
     let reasons: Vec<Option<String>> = history(newest)?.into_iter().map(|(_, _, reason)| reason).collect();
     assert_eq!(reasons, ["reason 1", "reason 2", "reason 3"].map(|text| Some(text.to_owned())));
     assert_eq!(newest.header("duestream-max-attempts"), Some("2"), "what was said stays said");
     assert_eq!(listed(&world, &["--task-id", "unlucky", "--reason", "attempts_exhausted"]).await.ok(), None);
 
     let (report, status) = replay(&world, &["--all"]).await?;
-    assert_eq!((&report["accepted"], &report["letters"], status), (&Value::from(2), &Value::from(2), Some(0)), "{report}");
+    assert_eq!(
+        (&report["accepted"], &report["letters"], status),
+        (&Value::from(2), &Value::from(2), Some(0)),
+        "{report}"
+    );
     let (fourth, second) =
         (attempt(&world, &topic, "unlucky", 4).await?, attempt(&world, &topic, "hopeless", 2).await?);
     assert_eq!(second.value, None, "a tombstone stays one");
@@ -156,8 +173,7 @@ async fn what_has_expired_is_buried_at_its_due_time_also_a_retry_and_never_deliv
     let (now, first_due) = (now_ms(), now_ms() - 60_000);
     let expires_at = now + 4_000;
     let old = Task::new("old", &topic, first_due).with("duestream-expires-at", &(now - 30_000).to_string());
-    let retried = on_ack("retried", &topic)
-        .with("duestream-expires-at", &expires_at.to_string());
+    let retried = on_ack("retried", &topic).with("duestream-expires-at", &expires_at.to_string());
     let retried = Task {
         headers: retried.headers.into_iter().filter(|(name, _)| name != "duestream-backoff").collect(),
         ..retried

@@ -47,11 +47,19 @@ async fn a_task_is_cancelled_and_moved_by_one_line_that_says_what_became_of_it()
         (&["cancel", "dead"], "rejected (dead)", 1),
         (&["reschedule", "far", "--now"], "cancelled", 1),
         (&["reschedule", "sent", "--delay", "1h"], "already_sent", 1),
-        (&["reschedule", "moved", "--due-at", "2040-01-01T00:00:00Z"], "accepted: task moved is due at 2040", 0),
+        (
+            &["reschedule", "moved", "--due-at", "2040-01-01T00:00:00Z"],
+            "accepted: task moved is due at 2040",
+            0,
+        ),
         (&["reschedule", "moved"], "required", 2),
         (&["reschedule", "moved", "--now", "--delay", "1s"], "cannot be used with", 2),
         (&["reschedule", "moved", "--due-at", "2040-01-01"], "would be refused", 2),
-        (&["reschedule", "moved", "--delay", "2h", "--expires-at", "2026-01-01T00:00:00Z"], "would be refused", 2),
+        (
+            &["reschedule", "moved", "--delay", "2h", "--expires-at", "2026-01-01T00:00:00Z"],
+            "would be refused",
+            2,
+        ),
         (&["reschedule", "fired", "--now"], "accepted: task fired is due", 0),
     ] {
         let (text, found) = duectl(&world, arguments).await?;
@@ -82,11 +90,9 @@ async fn a_task_is_cancelled_and_moved_by_one_line_that_says_what_became_of_it()
 async fn commands_of_one_task_have_one_key_whoever_sends_them() -> Result<()> {
     let world = World::started("command_keys").await?;
     let topic = world.topic("out", 1).await?;
-    for (id, more) in [
-        ("keyed", &["--key", "callback-key"][..]),
-        ("sharded", &["--shard-key", "shop-7"]),
-        ("plain", &[]),
-    ] {
+    for (id, more) in
+        [("keyed", &["--key", "callback-key"][..]), ("sharded", &["--shard-key", "shop-7"]), ("plain", &[])]
+    {
         let arguments = ["submit", "--topic", &topic, "--delay", "1h", "--value", "v", "--task-id", id];
         world.pipeline.duectl_ok(&[&arguments[..], more].concat()).await?;
     }
@@ -101,7 +107,8 @@ async fn commands_of_one_task_have_one_key_whoever_sends_them() -> Result<()> {
 
     let commands = world.visible(&[&world.pipeline.names().tasks()]).await?;
     for (id, key, count) in [("keyed", "callback-key", 3), ("sharded", "shop-7", 2), ("plain", "plain", 2)] {
-        let of: Vec<_> = commands.iter().filter(|command| command.header("duestream-task-id") == Some(id)).collect();
+        let of: Vec<_> =
+            commands.iter().filter(|command| command.header("duestream-task-id") == Some(id)).collect();
         assert_eq!(of.len(), count, "{id}");
         assert!(of.iter().all(|command| command.key.as_deref() == Some(key.as_bytes())), "{id}: {of:?}");
     }
@@ -130,13 +137,23 @@ async fn get_tells_the_attempts_of_a_task_its_progress_and_what_it_waits_for() -
     attempt(&world, &topic, "t", 2).await?;
     await_state(&world, "t", TaskState::Running).await?;
     let again = get(&world, "t").await?;
-    assert_eq!((&again["attempt"], &again["life"]["failures"]), (&Value::from(2), &Value::from(1)), "{again}");
+    assert_eq!(
+        (&again["attempt"], &again["life"]["failures"]),
+        (&Value::from(2), &Value::from(1)),
+        "{again}"
+    );
     assert_eq!(again["life"]["history"][0]["reason"], "disk full");
     // A cancel of what runs comes too late for this attempt, and in time for the next one.
     let (text, status) = duectl(&world, &["cancel", "t"]).await?;
     assert!(text.contains("no further attempt") && status == Some(1), "{text}");
     let text = world.pipeline.duectl_ok(&["get", "t"]).await?;
-    for wanted in ["failed 1 of 3", "attempt 1 failed at", "disk full", "progress   page 3", "it was cancelled while it ran"] {
+    for wanted in [
+        "failed 1 of 3",
+        "attempt 1 failed at",
+        "disk full",
+        "progress   page 3",
+        "it was cancelled while it ran",
+    ] {
         assert!(text.contains(wanted), "{wanted} is not in:\n{text}");
     }
     Ok(())

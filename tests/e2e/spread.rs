@@ -39,7 +39,8 @@ async fn a_hundred_tasks_of_one_instant_leave_evenly_over_their_window() -> Resu
     let mut task_ids: Vec<String> = (0..100).map(|n| format!("reminder-{n}")).collect();
     task_ids.extend((0..20).map(|n| format!("default-{n}")));
     task_ids.push("exact".to_owned());
-    let records = world.check(&Expected { task_ids, topics: vec![topic.clone(), by_default.clone()] }).await?;
+    let records =
+        world.check(&Expected { task_ids, topics: vec![topic.clone(), by_default.clone()] }).await?;
     let mut shifts = Vec::new();
     for record in &records {
         let id = record.header("duestream-task-id").unwrap_or_default();

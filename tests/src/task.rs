@@ -31,7 +31,8 @@ impl Task {
 
     /// A command that changes the task known as `id` and asks for its answer; the correlation is `correlation`.
     pub fn change(op: &str, id: &str, correlation: &str) -> Task {
-        let task = Task { key: Some(id.as_bytes().to_vec()), value: None, headers: Vec::new(), partition: None };
+        let task =
+            Task { key: Some(id.as_bytes().to_vec()), value: None, headers: Vec::new(), partition: None };
         task.with("duestream-op", op)
             .with("duestream-task-id", id)
             .with("duestream-reply", "true")

@@ -173,7 +173,11 @@ impl World {
             let of = |name: &str| reply.header(&format!("duestream-reply-{name}")).unwrap_or_default();
             let answer = format!("{} {}", of("answer"), of("reason")).trim_end().to_owned();
             let before = answers.insert(of("correlation").to_owned(), answer.clone());
-            anyhow::ensure!(before.is_none_or(|before| before == answer), "two answers to {}", of("correlation"));
+            anyhow::ensure!(
+                before.is_none_or(|before| before == answer),
+                "two answers to {}",
+                of("correlation")
+            );
         }
         Ok(answers)
     }

@@ -56,7 +56,8 @@ impl Letters {
     pub(crate) async fn open(servers: &Servers) -> Result<Letters, Failure> {
         let topic = servers.names.dead();
         let admin = servers.admin()?;
-        let partitions = servers.partitions(&admin, &topic, "run `duectl init`, or give another --prefix").await?;
+        let partitions =
+            servers.partitions(&admin, &topic, "run `duectl init`, or give another --prefix").await?;
         Ok(Letters { cluster: servers.cluster.clone(), topic: topic.into(), partitions })
     }
 

@@ -69,7 +69,10 @@ pub(crate) async fn run(servers: &Servers, args: ReplayArgs) -> Result<(), Failu
     tally.say(&args, &counts, unanswered.len());
     outcome?;
     if counts.all == 0 && names_tasks {
-        return Err(Failure::NotFound(format!("no dead letter on {} matches: nothing was replayed", letters.topic)));
+        return Err(Failure::NotFound(format!(
+            "no dead letter on {} matches: nothing was replayed",
+            letters.topic
+        )));
     }
     if !unanswered.is_empty() && !cut_off {
         return Err(Failure::NotFound(format!(
@@ -243,7 +246,10 @@ impl Tally {
         if heard.reason.as_deref() == Some(ReasonCode::NotDead.as_str()) {
             self.not_dead += 1;
         }
-        self.tell(task, &format!("{}: {}", heard.code(), heard.message.as_deref().unwrap_or("no reason was given")));
+        self.tell(
+            task,
+            &format!("{}: {}", heard.code(), heard.message.as_deref().unwrap_or("no reason was given")),
+        );
     }
 
     fn tell(&mut self, task: &str, text: &str) {
@@ -309,8 +315,10 @@ mod tests {
     }
 
     fn tally(accepted: u64, not_dead: u64, refused: u64) -> Tally {
-        let answers = [("accepted", accepted), ("rejected (not_dead)", not_dead), ("rejected (too_large)", refused)];
-        let answers = answers.into_iter().filter(|(_, n)| *n > 0).map(|(code, n)| (code.to_owned(), n)).collect();
+        let answers =
+            [("accepted", accepted), ("rejected (not_dead)", not_dead), ("rejected (too_large)", refused)];
+        let answers =
+            answers.into_iter().filter(|(_, n)| *n > 0).map(|(code, n)| (code.to_owned(), n)).collect();
         Tally { sent: accepted + not_dead + refused, accepted, not_dead, answers, ..Tally::default() }
     }
 

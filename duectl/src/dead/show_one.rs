@@ -44,11 +44,13 @@ async fn at_place(servers: &Servers, letters: &Letters, at: &str) -> Result<Foun
     let Some((partition, offset)) = place else {
         return Err(Failure::Usage(format!("--at {at}: must be PARTITION:OFFSET, such as 3:17")));
     };
-    let nothing = || Failure::NotFound(format!("there is no record at {}[{partition}]@{offset}", letters.topic));
+    let nothing =
+        || Failure::NotFound(format!("there is no record at {}[{partition}]@{offset}", letters.topic));
     if !(0..letters.partitions).contains(&partition) {
         return Err(nothing());
     }
-    let read = letters.at(partition, offset).await.map_err(|fault: KafkaFault| servers.kafka_failed(&fault))?;
+    let read =
+        letters.at(partition, offset).await.map_err(|fault: KafkaFault| servers.kafka_failed(&fault))?;
     let record = read.ok_or_else(nothing)?;
     match Letter::read(&record.headers) {
         Ok(letter) => Ok(Found { letter, record }),
@@ -87,7 +89,10 @@ async fn of_task(
             }
         }
     }
-    Err(Failure::NotFound(format!("no dead letter of task {task} on {}; duectl get {task} says how it is", letters.topic)))
+    Err(Failure::NotFound(format!(
+        "no dead letter of task {task} on {}; duectl get {task} says how it is",
+        letters.topic
+    )))
 }
 
 fn text_of(found: &Found) -> String {
@@ -135,24 +140,27 @@ fn text_of(found: &Found) -> String {
     } else {
         format!(" --shard-key '{}'", letter.shard_key)
     };
-    writeln!(out, "have it delivered after all: duectl dead replay --task-id '{}'{shard_key}", letter.task_id).ok();
+    writeln!(
+        out,
+        "have it delivered after all: duectl dead replay --task-id '{}'{shard_key}",
+        letter.task_id
+    )
+    .ok();
     out
 }
 
 /// One past attempt on one line: when, how, why, and where it can be looked up.
 pub(crate) fn attempt_text(past: &PastAttempt, letter: DeliveryId) -> String {
     let reason = past.reason.as_deref();
-    let reason = reason.map_or(String::new(), |text| format!(": {}", show::bytes(Some(text.as_bytes()), 300)));
+    let reason =
+        reason.map_or(String::new(), |text| format!(": {}", show::bytes(Some(text.as_bytes()), 300)));
     let made = past.made.map_or(String::new(), |made| {
-        let id = DeliveryId {
-            due_at: made.due_at,
-            generation: made.generation,
-            attempt: past.attempt,
-            ..letter
-        };
+        let id =
+            DeliveryId { due_at: made.due_at, generation: made.generation, attempt: past.attempt, ..letter };
         format!("; due {}, delivery {id}", show::time(made.due_at))
     });
-    let ack = past.ack.map_or(String::new(), |ack| format!("; ack acks[{}]@{}", ack.partition(), ack.offset()));
+    let ack =
+        past.ack.map_or(String::new(), |ack| format!("; ack acks[{}]@{}", ack.partition(), ack.offset()));
     format!("attempt {} {} at {}{reason}{made}{ack}", past.attempt, past.outcome, show::time(past.at))
 }
 

@@ -30,7 +30,9 @@ pub(super) async fn of(servers: &Servers, task: &TaskRow) -> Death {
         Ok(Some(found)) => Death::Letter(Box::new(found)),
         Ok(None) => Death::Gone,
         Err(Failure::Failed(error)) => Death::Unknown(format!("{error:#}")),
-        Err(Failure::Usage(text) | Failure::NotFound(text) | Failure::Unreachable(text)) => Death::Unknown(text),
+        Err(Failure::Usage(text) | Failure::NotFound(text) | Failure::Unreachable(text)) => {
+            Death::Unknown(text)
+        }
         Err(Failure::Said) => Death::Unknown("it cannot be read".into()),
     }
 }
@@ -44,9 +46,14 @@ impl Death {
                 if let Some(reason) = letter.history.last().and_then(|past| past.reason.as_deref()) {
                     line("", format!("its consumer said: {}", show::bytes(Some(reason.as_bytes()), 300)));
                 }
-                line("letter", format!("duectl dead show --at {}:{}", found.record.partition, found.record.offset));
+                line(
+                    "letter",
+                    format!("duectl dead show --at {}:{}", found.record.partition, found.record.offset),
+                );
             }
-            Death::Gone => line("died of", "its dead letter is not found: retention may have removed it".into()),
+            Death::Gone => {
+                line("died of", "its dead letter is not found: retention may have removed it".into())
+            }
             Death::Unknown(why) => line("died of", format!("its dead letter cannot be read: {why}")),
         }
     }

@@ -240,7 +240,9 @@ mod tests {
         let running = RunningRow { row, deadline_at: 99, progress: Some(b"new".to_vec()), stop: true };
         let lines = lines(&Life::of_running(&running));
         assert_eq!(lines[0], "was due: 1970-01-01T00:00:00.050Z");
-        assert!(lines.contains(&"progress: new".to_owned()) && lines.iter().any(|line| line.starts_with("stop:")));
+        assert!(
+            lines.contains(&"progress: new".to_owned()) && lines.iter().any(|line| line.starts_with("stop:"))
+        );
         assert_eq!(Life::of_running(&running).json()["max_attempts"], json!(4));
     }
 

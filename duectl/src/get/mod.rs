@@ -223,7 +223,10 @@ impl Found {
                 } else {
                     format!("in {}", show::span(left))
                 };
-                format!("with its consumer; stalled if nothing is heard until {} ({left})", show::time(*deadline_at))
+                format!(
+                    "with its consumer; stalled if nothing is heard until {} ({left})",
+                    show::time(*deadline_at)
+                )
             }
             Whereabouts::Final => "nowhere: it is over, and kept so that it is not accepted twice".into(),
             Whereabouts::Moving => "changing just now: ask again".into(),

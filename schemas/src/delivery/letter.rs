@@ -1,7 +1,9 @@
 //! Dead letters read back, and the command that replays one. What [`dead_headers`](super::dead_headers) writes is what is
 //! read here; the user's own headers stand before it, and none of them begins with `duestream-`.
 
-use super::{ASKED_AT, ATTEMPT, BadDeliveryId, DELIVERY_ID, DUE_AT, DeliveryId, PROGRESS, SHARD_KEY, TASK_ID, dead};
+use super::{
+    ASKED_AT, ATTEMPT, BadDeliveryId, DELIVERY_ID, DUE_AT, DeliveryId, PROGRESS, SHARD_KEY, TASK_ID, dead,
+};
 use crate::avro::DecodeError;
 use crate::command::{HEADER_PREFIX, identity, record_key};
 use crate::due::PastAttempt;
@@ -67,7 +69,7 @@ pub enum NoLetter {
     #[error(transparent)]
     DeliveryId(#[from] BadDeliveryId),
     /// The history.
-    #[error("header {}: {0}", dead::HISTORY)]
+    #[error("header duestream-history: {0}")]
     History(#[from] DecodeError),
 }
 
@@ -79,7 +81,8 @@ impl Letter {
             None => Vec::new(),
             Some(bytes) => RowHistory::decode(bytes)?.attempts,
         };
-        let options = [dead::COMPLETION, dead::MAX_ATTEMPTS, dead::BACKOFF, dead::ACK_TIMEOUT, dead::MAX_STALLS];
+        let options =
+            [dead::COMPLETION, dead::MAX_ATTEMPTS, dead::BACKOFF, dead::ACK_TIMEOUT, dead::MAX_STALLS];
         let options = options.into_iter().filter_map(|name| Some((name, read.text(name).transpose()?)));
         let options = options.map(|(name, text)| text.map(|text| (name, text.to_owned())));
         Ok(Letter {
@@ -117,7 +120,8 @@ impl Letter {
 /// that of the letter.
 pub fn replay_headers(letter: &[Header], correlation: &str) -> Vec<Header> {
     let asked = [(OP, REPLAY), (REPLY, "true"), (CORRELATION, correlation)];
-    let asked = asked.map(|(name, value)| Header { name: name.into(), value: Some(value.as_bytes().to_vec()) });
+    let asked =
+        asked.map(|(name, value)| Header { name: name.into(), value: Some(value.as_bytes().to_vec()) });
     letter.iter().cloned().chain(asked).collect()
 }
 
@@ -194,7 +198,8 @@ mod tests {
         assert_eq!((letter.reason.as_str(), letter.message.as_str()), ("attempts_exhausted", "It failed."));
         let said = |name: &str| letter.options.iter().find(|(of, _)| *of == name).unwrap().1.clone();
         assert_eq!(
-            [dead::COMPLETION, dead::MAX_ATTEMPTS, dead::BACKOFF, dead::ACK_TIMEOUT, dead::MAX_STALLS].map(said),
+            [dead::COMPLETION, dead::MAX_ATTEMPTS, dead::BACKOFF, dead::ACK_TIMEOUT, dead::MAX_STALLS]
+                .map(said),
             ["on_ack", "4", "linear:2m,cap=20m", "90s", "0"]
         );
         assert_eq!(letter.command_key(), Some(&[0xff][..]), "the callback key is that of the commands");
@@ -230,7 +235,9 @@ mod tests {
         assert_eq!(replay[..letter.len()], letter[..]);
         let asked: Vec<String> = replay[letter.len()..]
             .iter()
-            .map(|header| format!("{}={}", header.name, String::from_utf8_lossy(header.value.as_ref().unwrap())))
+            .map(|header| {
+                format!("{}={}", header.name, String::from_utf8_lossy(header.value.as_ref().unwrap()))
+            })
             .collect();
         assert_eq!(asked, ["duestream-op=replay", "duestream-reply=true", "duestream-correlation=c-1"]);
         let user: Vec<&str> = user_headers(&replay).map(|header| header.name.as_str()).collect();

@@ -148,12 +148,8 @@ async fn a_row_runs_waits_again_and_ends_with_the_body_it_came_with() {
         live.options.progress = working.progress;
         live.history.attempts.push(attempt(held.attempt));
         let (due_at, bury) = if held.id.0 == 7 { (70, None) } else { (5, Some(DeadReason::Failed)) };
-        let place = Place::Pending(Waiting {
-            key: RowKey { due_at, ..working.key },
-            bury,
-            noted: false,
-            live,
-        });
+        let place =
+            Place::Pending(Waiting { key: RowKey { due_at, ..working.key }, bury, noted: false, live });
         Held { generation: Generation(held.generation.0 + 1), attempt: held.attempt + 1, place, ..held }
     };
     world.go(&[7, 8], next).await;
@@ -162,7 +158,10 @@ async fn a_row_runs_waits_again_and_ends_with_the_body_it_came_with() {
     let (seven, before) = (&pending[&7], &original[&7]);
     assert_eq!((seven.due_at, seven.generation, seven.attempt), (70, Generation(2), 2));
     assert_eq!((seven.failures, seven.stalls, seven.bury), (1, 0, None));
-    assert_eq!((&seven.body, &seven.task_id, &seven.callback_topic), (&before.body, &before.task_id, &before.callback_topic));
+    assert_eq!(
+        (&seven.body, &seven.task_id, &seven.callback_topic),
+        (&before.body, &before.task_id, &before.callback_topic)
+    );
     let options = RowOptions::decode(&seven.options).unwrap();
     assert_eq!((options.progress, options.partition), (Some(vec![0, 0xff, 7]), Some(3)));
     assert_eq!(RowHistory::decode(&seven.history).unwrap().attempts, [attempt(1)]);
@@ -171,19 +170,29 @@ async fn a_row_runs_waits_again_and_ends_with_the_body_it_came_with() {
 
     // It ends from either table.
     world.go(&[7, 9], |row| if row.id.0 == 9 { delivered(row, 1_000) } else { row }).await;
-    let over = |state| move |held: Held| Held { place: Place::Final(Ended { state, finished_at: 99, shard: Shard(1) }), ..held };
+    let over = |state| {
+        move |held: Held| Held {
+            place: Place::Final(Ended { state, finished_at: 99, shard: Shard(1) }),
+            ..held
+        }
+    };
     world.go(&[7, 9], over(TaskState::Done)).await;
     world.go(&[8], over(TaskState::Cancelled)).await;
     assert!(world.pending().await.is_empty() && world.running().await.is_empty());
     let task = world.task(7).await;
-    assert_eq!((task.state, task.finished_at, task.generation), (TaskState::Done.code(), Some(99), Generation(2)));
+    assert_eq!(
+        (task.state, task.finished_at, task.generation),
+        (TaskState::Done.code(), Some(99), Generation(2))
+    );
 }
 
 #[tokio::test]
 async fn a_row_is_moved_to_another_due_time_and_its_note_stays_behind() {
     let mut world = World::new(&[row(1, 50, 7), row(2, 60, 8), row(1, 50, 9)]).await;
     let original = world.pending().await;
-    world.sql("INSERT INTO reemit VALUES (1, 50, 7, 1, 0, 0), (2, 60, 8, 1, 5, 1), (1, 50, 9, 1, 5, 1)").await;
+    world
+        .sql("INSERT INTO reemit VALUES (1, 50, 7, 1, 0, 0), (2, 60, 8, 1, 5, 1), (1, 50, 9, 1, 5, 1)")
+        .await;
     // 7 and 8 exchange their due times; of 9 only the generation changes.
     let found = world
         .go(&[7, 8, 9], |held| {
@@ -209,7 +218,8 @@ async fn a_row_is_moved_to_another_due_time_and_its_note_stays_behind() {
         assert_eq!((task.due_at, task.generation, task.state), (due_at, Generation(2), 1));
     }
     assert_eq!(RowOptions::decode(&pending[&8].options).unwrap().expires_at, Some(77));
-    let notes: (i64,) = sqlx::query_as("SELECT COUNT(*) FROM reemit").fetch_one(&mut world.raw).await.unwrap();
+    let notes: (i64,) =
+        sqlx::query_as("SELECT COUNT(*) FROM reemit").fetch_one(&mut world.raw).await.unwrap();
     assert_eq!(notes.0, 0, "they spoke of generations that have gone by");
 }
 

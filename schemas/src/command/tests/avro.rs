@@ -328,7 +328,7 @@ fn headers_of_other_schemas_keep_the_same_rules() {
     let map = json!({"type": "map", "values": "bytes"});
     let one = |name: &str| Value::Map([(name.to_owned(), Value::Bytes(vec![0xff]))].into());
     let header = Header { name: "h".into(), value: Some(vec![0xff]) };
-    assert_eq!(read(map.clone(), one("h")).unwrap().body.headers, [header]);
+    assert_eq!(read(map.clone(), one("h")).unwrap().into_schedule().unwrap().body.headers, [header]);
     assert_eq!(read(map.clone(), one("DUESTREAM-x")).unwrap_err(), ReasonCode::UnknownField);
     assert_eq!(read(map, one("")).unwrap_err(), ReasonCode::InvalidHeader);
 
@@ -337,7 +337,7 @@ fn headers_of_other_schemas_keep_the_same_rules() {
     let array = |note: Value| Value::Array(vec![record(vec![("name", text("h")), ("note", note)])]);
     let header = Header { name: "h".into(), value: None };
     let null = Value::Union(0, Box::new(Value::Null));
-    assert_eq!(read(items.clone(), array(null)).unwrap().body.headers, [header]);
+    assert_eq!(read(items.clone(), array(null)).unwrap().into_schedule().unwrap().body.headers, [header]);
     let note = Value::Union(1, Box::new(text("x")));
     assert_eq!(read(items, array(note)).unwrap_err(), ReasonCode::UnknownField);
 }
