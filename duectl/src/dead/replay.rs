@@ -246,10 +246,12 @@ impl Tally {
         if heard.reason.as_deref() == Some(ReasonCode::NotDead.as_str()) {
             self.not_dead += 1;
         }
-        self.tell(
-            task,
-            &format!("{}: {}", heard.code(), heard.message.as_deref().unwrap_or("no reason was given")),
-        );
+        let why = if Answer::from_code(&heard.answer) == Some(Answer::NotFound) {
+            "MySQL does not know it any more, or with another callback topic: submit it anew (duectl dead show --payload)"
+        } else {
+            heard.message.as_deref().unwrap_or("no reason was given")
+        };
+        self.tell(task, &format!("{}: {why}", heard.code()));
     }
 
     fn tell(&mut self, task: &str, text: &str) {
