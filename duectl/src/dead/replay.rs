@@ -301,8 +301,17 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ask::check;
     use crate::dead::list::tests::found;
+    use protocol::retry::remember;
+    use runtime::kafka::MAX_MESSAGE_BYTES;
+    use schemas::command::{DEFAULT_MAX_BODY_BYTES, MAX_ID_BYTES, Rules};
+    use schemas::delivery::{Letter, dead_headers};
+    use schemas::due::{Completion, Deliver, DueKind, DueRecord, Made, PastAttempt, RetryOptions};
+    use schemas::ids::{Generation, RowId, Shard};
+    use schemas::options::{Backoff, MAX_PROGRESS_BYTES};
     use schemas::record::Header;
+    use schemas::row::RowHistory;
 
     #[test]
     fn a_command_is_the_letter_keyed_as_the_other_commands_of_its_task() {
@@ -314,6 +323,62 @@ mod tests {
         assert_eq!((record.headers.len(), record.headers[0].name.as_str()), (4, "own"));
         letter.letter.key = Some(vec![0xff]);
         assert_eq!(command(&letter, &"t".into(), "c").key.as_deref(), Some(&[0xff][..]));
+    }
+
+    #[test]
+    fn the_largest_letter_is_a_command_that_its_topic_takes() {
+        let id = || "x".repeat(MAX_ID_BYTES);
+        let reason = |n| PastAttempt {
+            attempt: n,
+            at: i64::MAX,
+            outcome: "failed".into(),
+            reason: Some("r".repeat(255)),
+            made: Some(Made { generation: Generation(u32::MAX), due_at: i64::MAX }),
+            ack: Some(RowId(u64::MAX)),
+        };
+        let mut history = RowHistory::default();
+        (1..100).for_each(|n| remember(&mut history, reason(n)));
+        let deliver = Deliver {
+            attempt: u16::MAX,
+            task_id: id(),
+            shard_key: Some(id()),
+            partition: Some(i32::MAX),
+            key: None,
+            headers: Vec::new(),
+            value: Some(vec![0; DEFAULT_MAX_BODY_BYTES]),
+            expires_at: Some(i64::MAX),
+            asked_at: Some(i64::MAX),
+            completion: Completion::OnAck,
+            progress: Some(vec![0; MAX_PROGRESS_BYTES]),
+            history: history.attempts,
+            bury: None,
+            retry: RetryOptions {
+                max_attempts: Some(u16::MAX),
+                backoff: Some(Backoff::STANDARD),
+                ack_timeout_ms: Some(1),
+                max_stalls: Some(u16::MAX),
+            },
+        };
+        let due = DueRecord {
+            id: RowId(u64::MAX),
+            generation: Generation(u32::MAX),
+            shard: Shard(u16::MAX),
+            due_at: i64::MAX,
+            fence: 0,
+            callback_topic: "t".repeat(249),
+            kind: DueKind::Withdraw,
+        };
+        let added = dead_headers(&due, &deliver, "attempts_exhausted", "It failed.", i64::MAX);
+        let added = added.into_iter().map(|added| Header { name: added.name.into(), value: added.value });
+        let mut letter = found("t", 5);
+        letter.record.headers = added.collect();
+        letter.record.value = deliver.value.clone().map(Into::into);
+        letter.letter = Letter::read(&letter.record.headers).unwrap();
+        let record = command(&letter, &"duestream.tasks".into(), &"c".repeat(255));
+        assert!(record.weight_bytes() < MAX_MESSAGE_BYTES as usize, "{} bytes", record.weight_bytes());
+        assert!(check(&record, &Rules::new("duestream."), 0).is_ok(), "and ingest");
+        let due = DueRecord { kind: DueKind::Deliver(Box::new(deliver)), ..due };
+        assert!(due.encode().len() < MAX_MESSAGE_BYTES as usize, "so does `due`");
     }
 
     fn tally(accepted: u64, not_dead: u64, refused: u64) -> Tally {
