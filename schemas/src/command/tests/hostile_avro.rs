@@ -110,8 +110,6 @@ fn text_that_is_not_utf_8_is_refused_by_field() {
         ("due_at", ReasonCode::InvalidField),
         ("delay", ReasonCode::InvalidField),
         ("op", ReasonCode::InvalidField),
-        ("completion", ReasonCode::InvalidField),
-        ("spread", ReasonCode::InvalidField),
         ("value", ReasonCode::InvalidField),
         ("key", ReasonCode::InvalidField),
     ] {
@@ -127,6 +125,8 @@ fn text_that_is_not_utf_8_is_refused_by_field() {
         ("shard_key", ReasonCode::InvalidId),
         ("partition", ReasonCode::InvalidField),
         ("expires_at", ReasonCode::InvalidField),
+        ("completion", ReasonCode::InvalidField),
+        ("spread", ReasonCode::InvalidField),
         ("reply", ReasonCode::InvalidField),
     ] {
         let refusal = refusal(&with(field), &datum);
