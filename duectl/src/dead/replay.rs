@@ -327,13 +327,15 @@ mod tests {
 
     #[test]
     fn the_largest_letter_is_a_command_that_its_topic_takes() {
+        // As long as times get: before the year 2200.
+        const LATE_AT: i64 = 7_000_000_000_000;
         let id = || "x".repeat(MAX_ID_BYTES);
         let reason = |n| PastAttempt {
             attempt: n,
-            at: i64::MAX,
+            at: LATE_AT,
             outcome: "failed".into(),
             reason: Some("r".repeat(255)),
-            made: Some(Made { generation: Generation(u32::MAX), due_at: i64::MAX }),
+            made: Some(Made { generation: Generation(u32::MAX), due_at: LATE_AT }),
             ack: Some(RowId(u64::MAX)),
         };
         let mut history = RowHistory::default();
@@ -346,8 +348,8 @@ mod tests {
             key: None,
             headers: Vec::new(),
             value: Some(vec![0; DEFAULT_MAX_BODY_BYTES]),
-            expires_at: Some(i64::MAX),
-            asked_at: Some(i64::MAX),
+            expires_at: Some(LATE_AT),
+            asked_at: Some(LATE_AT),
             completion: Completion::OnAck,
             progress: Some(vec![0; MAX_PROGRESS_BYTES]),
             history: history.attempts,
@@ -363,12 +365,12 @@ mod tests {
             id: RowId(u64::MAX),
             generation: Generation(u32::MAX),
             shard: Shard(u16::MAX),
-            due_at: i64::MAX,
+            due_at: LATE_AT,
             fence: 0,
             callback_topic: "t".repeat(249),
             kind: DueKind::Withdraw,
         };
-        let added = dead_headers(&due, &deliver, "attempts_exhausted", "It failed.", i64::MAX);
+        let added = dead_headers(&due, &deliver, "attempts_exhausted", "It failed.", LATE_AT);
         let added = added.into_iter().map(|added| Header { name: added.name.into(), value: added.value });
         let mut letter = found("t", 5);
         letter.record.headers = added.collect();
