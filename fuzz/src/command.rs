@@ -6,9 +6,9 @@ use crate::memory::bounded;
 use crate::record::{NOW_AT, Record};
 use schemas::avro::ReadReply;
 use schemas::command::{
-    Asked, Change, ChangeOp, Command, HEADER_PREFIX, KnownSchemas, Lookup, MAX_CORRELATION_BYTES, MAX_ID_BYTES,
-    ParseError, ReasonCode, Refusal, Refused, Replay, Rules, Schedule, TaskCommand, WriterSchema, WriterSchemas,
-    body_bytes,
+    Asked, Change, ChangeOp, Command, HEADER_PREFIX, KnownSchemas, Lookup, MAX_CORRELATION_BYTES,
+    MAX_ID_BYTES, ParseError, ReasonCode, Refusal, Refused, Replay, Rules, Schedule, TaskCommand,
+    WriterSchema, WriterSchemas, body_bytes,
 };
 use schemas::delivery::{Origin, delivered_headers, rejected_headers};
 use schemas::due::{Deliver, DueKind, DueRecord};
@@ -124,10 +124,14 @@ fn judge(record: &Record, schemas: &dyn WriterSchemas) {
 fn changes(change: &Change) {
     assert!((1..=MAX_ID_BYTES).contains(&change.task_id.len()));
     if let ChangeOp::Reschedule { due_at, expires_at } = change.op {
-        assert!(INSTANTS.contains(&due_at) && expires_at.is_none_or(|at| at >= due_at && INSTANTS.contains(&at)));
+        assert!(
+            INSTANTS.contains(&due_at) && expires_at.is_none_or(|at| at >= due_at && INSTANTS.contains(&at))
+        );
     }
     for record in forms::of_change(change) {
-        let Ok(Command::Change(mut taken)) = parse(&record) else { panic!("refused in another form: {record:?}") };
+        let Ok(Command::Change(mut taken)) = parse(&record) else {
+            panic!("refused in another form: {record:?}")
+        };
         if let (Some(taken), Some(asked)) = (&mut taken.reply, &change.reply) {
             taken.as_avro = asked.as_avro;
         }

@@ -18,7 +18,8 @@ pub(crate) async fn attempt(world: &World, topic: &str, id: &str, attempt: i64) 
     for count in 1.. {
         let records = world.delivered(&[topic], count).await?;
         let found = records.into_iter().find(|record| {
-            record.header("duestream-task-id") == Some(id) && record.number("duestream-attempt") == Some(attempt)
+            record.header("duestream-task-id") == Some(id)
+                && record.number("duestream-attempt") == Some(attempt)
         });
         if let Some(found) = found {
             return Ok(found);
@@ -53,7 +54,9 @@ pub(crate) async fn started(name: &str) -> Result<(World, String)> {
 }
 
 pub(crate) fn on_ack(id: &str, topic: &str) -> Task {
-    Task::new(id, topic, now_ms()).with("duestream-completion", "on_ack").with("duestream-backoff", "fixed:200ms")
+    Task::new(id, topic, now_ms())
+        .with("duestream-completion", "on_ack")
+        .with("duestream-backoff", "fixed:200ms")
 }
 
 #[tokio::test]
@@ -79,7 +82,8 @@ async fn a_consumer_that_fails_is_given_the_task_again_with_its_progress_until_i
 }
 
 #[tokio::test]
-async fn attempts_that_are_used_up_and_failures_for_good_make_dead_letters_that_can_be_replayed() -> Result<()> {
+async fn attempts_that_are_used_up_and_failures_for_good_make_dead_letters_that_can_be_replayed() -> Result<()>
+{
     let (world, topic) = started("buried").await?;
     let unlucky = on_ack("unlucky", &topic).with("duestream-max-attempts", "2");
     let hopeless = on_ack("hopeless", &topic).with("duestream-reply", "true");
@@ -91,7 +95,8 @@ async fn attempts_that_are_used_up_and_failures_for_good_make_dead_letters_that_
     await_state(&world, "unlucky", TaskState::Dead).await?;
     let buried = letter(&world, "unlucky", 1).await?;
     assert_eq!(buried.header("duestream-dead-reason"), Some("attempts_exhausted"));
-    let history = buried.headers.iter().find(|(name, _)| name == "duestream-history").and_then(|(_, it)| it.clone());
+    let history =
+        buried.headers.iter().find(|(name, _)| name == "duestream-history").and_then(|(_, it)| it.clone());
     let past = schemas::row::RowHistory::decode(&history.context("a history")?)?.attempts;
     let reasons: Vec<_> = past.iter().map(|past| (past.attempt, past.reason.as_deref())).collect();
     assert_eq!(reasons, [(1, Some("one")), (2, Some("two"))]);

@@ -152,7 +152,9 @@ async fn a_task_is_moved_earlier_later_and_repeatedly_and_delivered_at_its_last_
 
     let last: BTreeMap<&str, i64> = to.into_iter().filter(|(id, _)| *id != "away").collect();
     let records = world.delivered(&[&topic], last.len()).await?;
-    world.await_count("all but one to be done", &in_state(TaskState::Done), i64::try_from(last.len())?).await?;
+    world
+        .await_count("all but one to be done", &in_state(TaskState::Done), i64::try_from(last.len())?)
+        .await?;
     let records_now = world.visible(&[&topic]).await?;
     assert_eq!(records_now.len(), records.len(), "each once");
     for (id, records) in by_id(&records_now) {

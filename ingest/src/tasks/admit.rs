@@ -88,7 +88,8 @@ impl Admitted {
     pub fn count(&self, source: &str) {
         let accepted = self.accepted.tasks.len() + self.accepted.again.len();
         self.changed.count(source);
-        let refusals = || self.owed.iter().filter(|owed| !owed.of_change).filter_map(|owed| owed.refusal.as_ref());
+        let refusals =
+            || self.owed.iter().filter(|owed| !owed.of_change).filter_map(|owed| owed.refusal.as_ref());
         for (outcome, n) in
             [("accepted", accepted), ("duplicate", self.duplicates), ("rejected", refusals().count())]
         {
@@ -243,7 +244,8 @@ pub async fn batch(
         owed.extend(judged_each.filter_map(|(candidate, verdict)| owed_for(candidate, verdict, received_at)));
         let mut tx = turn.db().begin("tasks_apply").await?;
         commit.advance(&mut tx).await?;
-        let cursors = if shards.is_empty() { Vec::new() } else { shard::lock_shared(&mut tx, &shards).await? };
+        let cursors =
+            if shards.is_empty() { Vec::new() } else { shard::lock_shared(&mut tx, &shards).await? };
         tasks::insert(&mut tx, &rows).await.map_err(|error| taken(error, &collisions))?;
         let mut changed = Decided::default();
         if !wanted.is_empty() {

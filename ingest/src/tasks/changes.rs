@@ -142,7 +142,8 @@ pub async fn apply(
         };
         let row = row.filter(|id| life.get(*id).is_none_or(|row| wanted.speaks_of(row)));
         let change = Change { command: wanted.command, at: wanted.at, row, op: wanted.op.clone() };
-        let verdict = change::decide(&mut life, &change, cursors, |topic| rules.check_topic("topic", topic).is_ok());
+        let verdict =
+            change::decide(&mut life, &change, cursors, |topic| rules.check_topic("topic", topic).is_ok());
         let label = match verdict {
             Verdict::Answered(answer) => {
                 if let (Answer::Accepted, Some(letter), Some(row)) = (answer, &wanted.letter, row) {

@@ -21,7 +21,8 @@ fn text(text: &str) -> Option<String> {
 async fn told(pipeline: &Pipeline, count: usize) -> BTreeMap<String, String> {
     until("the answers are told", || async {
         let replies = pipeline.read(&pipeline.names.replies()).await;
-        let of = |record: &_, name: &str| header(record, &format!("duestream-reply-{name}")).unwrap_or_default();
+        let of =
+            |record: &_, name: &str| header(record, &format!("duestream-reply-{name}")).unwrap_or_default();
         let told: BTreeMap<String, String> = replies
             .iter()
             .map(|reply| {
@@ -127,7 +128,9 @@ async fn the_options_of_a_task_come_with_its_command_in_every_form_and_decide_it
         .header("duestream-backoff", "fixed:7s")
         .header("duestream-ack-timeout", "600s")
         .header("duestream-max-stalls", "0");
-    pipeline.submit(vec![headers, OutRecord::to("").value(json), OutRecord::to("").value(avro.encode())]).await;
+    pipeline
+        .submit(vec![headers, OutRecord::to("").value(json), OutRecord::to("").value(avro.encode())])
+        .await;
     pipeline.confirmed(&pipeline.names.tasks(), 3).await;
     let rows = pipeline.pending().await;
     let expected = RowOptions {
@@ -141,7 +144,8 @@ async fn the_options_of_a_task_come_with_its_command_in_every_form_and_decide_it
     assert_eq!(rows.len(), 3);
     assert!(rows.values().all(|row| options(row) == expected), "{rows:?}");
 
-    let at = settle(&pipeline, &rows.values().map(|row| (row, EntryKind::Delivered)).collect::<Vec<_>>()).await;
+    let at =
+        settle(&pipeline, &rows.values().map(|row| (row, EntryKind::Delivered)).collect::<Vec<_>>()).await;
     assert!(states(&pipeline).await.values().all(|state| *state == (2, 1)), "they wait for their consumers");
     assert_eq!(pipeline.number("SELECT MAX(deadline_at) FROM running").await, at + 600_000);
     let at = acked(&pipeline, vec![ack(&rows["json"], "failed"), ack(&rows["avro"], "succeeded")]).await;
@@ -169,7 +173,9 @@ async fn what_a_command_does_not_say_is_as_its_topic_and_source_have_it() {
     );
     let ingest = pipeline.ingest(&toml);
     let far = now_ms() + HOUR_MS;
-    let asking = |id: &str| pipeline.task(id, far).header("duestream-reply", "true").header("duestream-correlation", id);
+    let asking = |id: &str| {
+        pipeline.task(id, far).header("duestream-reply", "true").header("duestream-correlation", id)
+    };
     pipeline
         .submit(vec![
             asking("plain"),
@@ -178,13 +184,18 @@ async fn what_a_command_does_not_say_is_as_its_topic_and_source_have_it() {
             asking("plain").header("duestream-spread", "10x10s+5s"),
         ])
         .await;
-    pipeline.send(&tenant, vec![asking("herd"), asking("herd"), asking("exact").header("duestream-window", "0s")]).await;
+    pipeline
+        .send(&tenant, vec![asking("herd"), asking("herd"), asking("exact").header("duestream-window", "0s")])
+        .await;
     pipeline.confirmed(&pipeline.names.tasks(), 4).await;
     pipeline.confirmed(&tenant, 3).await;
     let rows = pipeline.pending().await;
     let of = |id: &str| options(&rows[id]);
     let plain = of("plain");
-    assert_eq!((plain.completion, plain.max_attempts, plain.ack_timeout_ms), (Completion::OnAck, Some(4), Some(600_000)));
+    assert_eq!(
+        (plain.completion, plain.max_attempts, plain.ack_timeout_ms),
+        (Completion::OnAck, Some(4), Some(600_000))
+    );
     assert_eq!((of("own").max_attempts, of("own").ack_timeout_ms), (Some(9), Some(600_000)));
     assert_eq!(of("delivered"), RowOptions::default());
     let herd = &rows["herd"];
@@ -249,7 +260,8 @@ async fn a_dead_task_is_replayed_once_with_its_body_and_history_as_a_new_attempt
     // Not dead yet.
     pipeline.submit(vec![replay(&first["t"], "too early")]).await;
     settle(&pipeline, &[(&first["t"], EntryKind::Delivered), (&first["cancelled"], EntryKind::Buried)]).await;
-    let for_good = ack(&first["t"], "failed").header("duestream-permanent", "true").header("duestream-reason", "disk");
+    let for_good =
+        ack(&first["t"], "failed").header("duestream-permanent", "true").header("duestream-reason", "disk");
     acked(&pipeline, vec![for_good]).await;
     let buried = pipeline.pending().await["t"].clone();
     settle(&pipeline, &[(&buried, EntryKind::Buried)]).await;
@@ -296,7 +308,10 @@ async fn a_dead_task_is_replayed_once_with_its_body_and_history_as_a_new_attempt
     let again = &pending["t"];
     assert_eq!((again.generation, again.attempt), (Generation(buried.generation.0 + 1), 2));
     assert_eq!((again.failures, again.stalls, again.bury), (0, 0, None));
-    assert_eq!((&again.body, &again.shard_key, again.shard), (&first["t"].body, &first["t"].shard_key, first["t"].shard));
+    assert_eq!(
+        (&again.body, &again.shard_key, again.shard),
+        (&first["t"].body, &first["t"].shard_key, first["t"].shard)
+    );
     assert_eq!(RowHistory::decode(&again.history).unwrap().attempts[0].reason.as_deref(), Some("disk"));
     let kept = options(again);
     assert_eq!((kept.completion, kept.backoff), (Completion::OnAck, "fixed:7s".parse().ok()));
@@ -308,7 +323,10 @@ async fn a_dead_task_is_replayed_once_with_its_body_and_history_as_a_new_attempt
     })
     .await;
     let DueKind::Deliver(deliver) = emitted.kind else { panic!("a delivery") };
-    assert_eq!((deliver.attempt, deliver.value.as_deref(), deliver.bury), (2, Some(&b"value of t"[..]), None));
+    assert_eq!(
+        (deliver.attempt, deliver.value.as_deref(), deliver.bury),
+        (2, Some(&b"value of t"[..]), None)
+    );
     settle(&pipeline, &[(again, EntryKind::Delivered)]).await;
     acked(&pipeline, vec![ack(again, "succeeded")]).await;
     assert_eq!(states(&pipeline).await, BTreeMap::from([("t".into(), (3, 2)), ("cancelled".into(), (5, 2))]));

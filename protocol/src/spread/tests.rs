@@ -75,7 +75,8 @@ fn a_shift_stays_what_it_is_for_ever() {
 
 #[test]
 fn a_shift_ends_before_the_task_expires_and_uses_what_room_there_is_evenly() {
-    let due = |n: u32, expires_at, spread: &str| due_at(&task(n), 1_000_000, expires_at, spread.parse().ok(), None);
+    let due =
+        |n: u32, expires_at, spread: &str| due_at(&task(n), 1_000_000, expires_at, spread.parse().ok(), None);
     assert!((0..100).all(|n| due(n, Some(1_030_000), "10x10s+5s") < 1_030_000));
     let third = (0..100).filter(|n| due(*n, Some(1_030_000), "10x10s+5s") >= 1_020_000).count();
     assert!((20..=50).contains(&third), "{third} of 100 in the last of three parts");

@@ -215,7 +215,11 @@ fn to_pending(row: &mut JsonRows, moved: &(RowKey, &Moved, &Waiting, &Live)) {
 
 /// Column `bury` holds the place of a reason in [`DeadReason::ALL`].
 fn burial(reason: DeadReason) -> u8 {
-    DeadReason::ALL.iter().position(|known| *known == reason).and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+    DeadReason::ALL
+        .iter()
+        .position(|known| *known == reason)
+        .and_then(|at| u8::try_from(at).ok())
+        .unwrap_or(u8::MAX)
 }
 
 /// Rows of one statement, cut so that none weighs too much.
@@ -253,12 +257,5 @@ impl Batch {
     }
 }
 
-pub(super) const QUERIES: &[&Sql] = &[
-    &TASKS,
-    &PENDING,
-    &TO_RUNNING,
-    &TO_PENDING,
-    &RUNNING,
-    &DELETE_PENDING,
-    &DELETE_RUNNING,
-];
+pub(super) const QUERIES: &[&Sql] =
+    &[&TASKS, &PENDING, &TO_RUNNING, &TO_PENDING, &RUNNING, &DELETE_PENDING, &DELETE_RUNNING];
