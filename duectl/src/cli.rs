@@ -1,12 +1,18 @@
 //! Options and commands.
 
+mod changes;
+mod dead;
+
+pub use changes::{CancelArgs, RescheduleArgs, TaskArgs};
+pub use dead::{DeadCommand, FilterArgs, ListArgs, ReplayArgs, ShowArgs};
+
 use crate::delay;
 use clap::{Args, Parser, Subcommand};
 use runtime::init::Source;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Operate Duestream: set a pipeline up, submit tasks, watch deliveries, look tasks up.
+/// Operate Duestream: set a pipeline up, submit tasks, watch deliveries, look tasks up, change them, replay dead ones.
 ///
 /// Exit status: 0 done; 1 failed; 2 wrong usage; 3 not found, or not in time; 4 a server cannot be reached.
 #[derive(Debug, Parser)]
@@ -67,6 +73,13 @@ pub enum Command {
     Watch(WatchArgs),
     /// Show what is known of a task, and where it is
     Get(GetArgs),
+    /// Take a task back before it is delivered, and wait for the answer
+    Cancel(CancelArgs),
+    /// Give a task another due time, and wait for the answer
+    Reschedule(RescheduleArgs),
+    /// Look at tasks that were given up, and have them delivered after all
+    #[command(subcommand)]
+    Dead(DeadCommand),
 }
 
 /// `duectl init`.

@@ -2,7 +2,10 @@
 //! docs/DUECTL.md is its manual.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ask;
+mod changes;
 pub mod cli;
+mod dead;
 mod delay;
 mod exit;
 mod get;
@@ -24,5 +27,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Submit(args) => submit::run(&servers, *args).await,
         Command::Watch(args) => watch::run(&servers, args).await,
         Command::Get(args) => get::run(&servers, args).await,
+        Command::Cancel(args) => changes::cancel(&servers, args).await,
+        Command::Reschedule(args) => changes::reschedule(&servers, args).await,
+        Command::Dead(command) => dead::run(&servers, command).await,
     }
 }

@@ -209,6 +209,7 @@ fn survives_storage(command: &Schedule) {
         progress: None,
         history: Vec::new(),
         bury: None,
+        retry: command.options.retry(),
     };
     let due = DueRecord {
         id: row,

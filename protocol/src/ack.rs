@@ -13,7 +13,7 @@ use crate::life::{Cursors, Ended, Held, Life, Open, Place, RowKey, Waiting, What
 use crate::retry::{self, RetryPolicy};
 use crate::state::{Event, TaskState};
 use schemas::delivery::DeadReason;
-use schemas::due::{Completion, PastAttempt};
+use schemas::due::{Completion, Made, PastAttempt};
 use schemas::ids::{Generation, RowId};
 
 /// A consumer's ack.
@@ -198,7 +198,8 @@ fn running(life: &mut Life, ack: &Ack, row: &Held, working: &Working) -> Outcome
             let mut working = working.clone();
             working.live.failures = failures;
             working.progress = ack.progress.clone().or(working.progress);
-            end_attempt(life, row, working, end, "failed", reason.clone(), ack.at)
+            let told = Told { outcome: "failed", reason: reason.clone(), ack: Some(ack.command) };
+            end_attempt(life, row, working, end, told, ack.at)
         }
     }
 }
@@ -222,16 +223,26 @@ pub(crate) enum AttemptEnd {
     },
 }
 
+/// What the history keeps of how an attempt ended.
+pub(crate) struct Told {
+    /// In a word.
+    pub(crate) outcome: &'static str,
+    /// Why, in the words of the consumer.
+    pub(crate) reason: Option<String>,
+    /// The ack that ended it.
+    pub(crate) ack: Option<RowId>,
+}
+
 /// Ends the attempt of a running row at a time. Its failures or stalls are counted already.
 pub(crate) fn end_attempt(
     life: &mut Life,
     row: &Held,
     working: Working,
     end: AttemptEnd,
-    outcome: &str,
-    reason: Option<String>,
+    told: Told,
     at: i64,
 ) -> Outcome {
+    let made = Some(Made { generation: row.generation, due_at: working.due_at });
     let Working { key, progress, mut live, .. } = working;
     let (bury, due_at) = match end {
         AttemptEnd::Stop => {
@@ -242,7 +253,8 @@ pub(crate) fn end_attempt(
         AttemptEnd::Bury(reason) => (Some(reason), at),
         AttemptEnd::Again { after_ms } => (None, at.saturating_add(after_ms)),
     };
-    let past = PastAttempt { attempt: row.attempt, at, outcome: outcome.to_owned(), reason };
+    let Told { outcome, reason, ack } = told;
+    let past = PastAttempt { attempt: row.attempt, at, outcome: outcome.to_owned(), reason, made, ack };
     retry::remember(&mut live.history, past);
     live.options.progress = progress.or(live.options.progress);
     let key = RowKey { due_at, ..key };

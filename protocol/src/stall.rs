@@ -3,7 +3,7 @@
 //! A deadline is judged only up to the oldest tick of `acks` that was applied: an ingest that is behind never looks like
 //! consumers that stalled.
 
-use crate::ack::{AttemptEnd, Outcome, end_attempt};
+use crate::ack::{AttemptEnd, Outcome, Told, end_attempt};
 use crate::life::{Life, Place};
 use crate::retry::{self, RetryPolicy};
 use schemas::delivery::DeadReason;
@@ -36,7 +36,7 @@ pub fn decide(life: &mut Life, row_gen: RowGen, now: i64, upto: i64) -> Option<O
     };
     let mut working = working.clone();
     working.live.stalls = stalls;
-    Some(end_attempt(life, &row, working, end, "stalled", None, now))
+    Some(end_attempt(life, &row, working, end, Told { outcome: "stalled", reason: None, ack: None }, now))
 }
 
 /// An ack of it waits: it is no silence.

@@ -30,7 +30,10 @@ pub(crate) use wire_reply::encode_reply;
 pub const SHIPPED: &[(&str, &[&str])] = &[
     ("ack", wire_ack::VERSIONS),
     ("callback_headers", &[include_str!("../avsc/callback_headers/v1.avsc")]),
-    ("dead_headers", &[include_str!("../avsc/dead_headers/v1.avsc")]),
+    (
+        "dead_headers",
+        &[include_str!("../avsc/dead_headers/v1.avsc"), include_str!("../avsc/dead_headers/v2.avsc")],
+    ),
     ("due_record", wire_due::VERSIONS),
     ("journal_record", wire_journal::VERSIONS),
     ("rejection_headers", &[include_str!("../avsc/rejection_headers/v1.avsc")]),

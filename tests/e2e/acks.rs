@@ -6,7 +6,7 @@ use protocol::state::TaskState;
 use tests::{Task, World, now_ms};
 
 /// What a consumer says of a delivery.
-fn ack(of: &Record, outcome: &str) -> Task {
+pub(crate) fn ack(of: &Record, outcome: &str) -> Task {
     let id = of.header("duestream-task-id").unwrap_or_default();
     let task = Task { key: Some(id.as_bytes().to_vec()), value: None, headers: Vec::new(), partition: None };
     task.with("duestream-delivery-id", of.header("duestream-delivery-id").unwrap_or_default())
@@ -14,7 +14,7 @@ fn ack(of: &Record, outcome: &str) -> Task {
 }
 
 /// The delivery of an attempt, once it is there.
-async fn attempt(world: &World, topic: &str, id: &str, attempt: i64) -> Result<Record> {
+pub(crate) async fn attempt(world: &World, topic: &str, id: &str, attempt: i64) -> Result<Record> {
     for count in 1.. {
         let records = world.delivered(&[topic], count).await?;
         let found = records.into_iter().find(|record| {
@@ -28,23 +28,23 @@ async fn attempt(world: &World, topic: &str, id: &str, attempt: i64) -> Result<R
     anyhow::bail!("no end of records")
 }
 
-async fn say(world: &World, acks: &[Task]) -> Result<()> {
+pub(crate) async fn say(world: &World, acks: &[Task]) -> Result<()> {
     world.publish(&world.pipeline.names().acks(), acks).await
 }
 
-async fn await_state(world: &World, id: &str, state: TaskState) -> Result<()> {
+pub(crate) async fn await_state(world: &World, id: &str, state: TaskState) -> Result<()> {
     let sql = format!("SELECT COUNT(*) FROM task WHERE task_id = '{id}' AND state = {}", state.code());
     world.await_count(&format!("{id} to be {}", state.name()), &sql, 1).await
 }
 
 /// The dead letter of a task.
-async fn letter(world: &World, id: &str, count: usize) -> Result<Record> {
+pub(crate) async fn letter(world: &World, id: &str, count: usize) -> Result<Record> {
     let letters = world.delivered(&[&world.pipeline.names().dead()], count).await?;
     let found = letters.into_iter().find(|letter| letter.header("duestream-task-id") == Some(id));
     found.with_context(|| format!("no dead letter of {id}"))
 }
 
-async fn started(name: &str) -> Result<(World, String)> {
+pub(crate) async fn started(name: &str) -> Result<(World, String)> {
     let mut world = World::new(name).await?;
     world.pipeline.set("ingest", "ACKS__TICK", "200ms");
     world.pipeline.set("compensator", "STALLS__EVERY", "200ms");
@@ -53,7 +53,7 @@ async fn started(name: &str) -> Result<(World, String)> {
     Ok((world, topic))
 }
 
-fn on_ack(id: &str, topic: &str) -> Task {
+pub(crate) fn on_ack(id: &str, topic: &str) -> Task {
     Task::new(id, topic, now_ms())
         .with("duestream-completion", "on_ack")
         .with("duestream-backoff", "fixed:200ms")

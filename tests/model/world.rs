@@ -222,6 +222,7 @@ impl World {
                     progress: options.progress.clone(),
                     history: Vec::new(),
                     bury: waiting.bury.map(|reason| reason.as_str().to_owned()),
+                    retry: options.retry(),
                 }))
             }
             _ => DueKind::Withdraw,

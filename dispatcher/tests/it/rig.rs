@@ -6,7 +6,7 @@ use runtime::kafka::{
     Admin, BatchProducer, BatchSettings, Cluster, JournalReader, OutRecord, Record, TopicSpec,
 };
 use runtime::lifecycle::{Ended, Lifecycle};
-use schemas::due::{Completion, Deliver, DueKind, DueRecord};
+use schemas::due::{Completion, Deliver, DueKind, DueRecord, RetryOptions};
 use schemas::ids::{Generation, RowId, Shard};
 use schemas::journal::{EntryKind, JournalKind, JournalRecord};
 use schemas::record::Header;
@@ -296,6 +296,7 @@ pub(crate) fn due(id: u64, topic: &str, due_at: i64) -> DueRecord {
         progress: None,
         history: vec![],
         bury: None,
+        retry: RetryOptions::default(),
     };
     DueRecord {
         id: RowId(id),

@@ -3,11 +3,10 @@
 use super::rows::Row;
 use super::template::Template;
 use super::timeline::Timeline;
+use crate::ask;
 use crate::cli::SubmitArgs;
 use runtime::kafka::OutRecord;
-use schemas::command::{
-    Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules, Schedule,
-};
+use schemas::command::{Command, HEADER_PREFIX, Rules, Schedule, record_key};
 use schemas::record::Header;
 use std::sync::Arc;
 
@@ -158,13 +157,10 @@ impl Mapping {
         match field("key")? {
             Some(key) => record.key = Some(key.into_bytes().into()),
             None => {
-                // All commands of one task carry the same Kafka key, also where the callback has none.
-                let identity = match field("shard-key")?.filter(|text| !text.is_empty()) {
-                    Some(shard_key) => Some(shard_key),
-                    None => field("task-id")?.filter(|text| !text.is_empty()),
-                };
-                if let Some(identity) = identity {
-                    record.key = Some(identity.into_bytes().into());
+                let given = |name: &str| field(name).map(|text| text.filter(|text| !text.is_empty()));
+                let (shard_key, task_id) = (given("shard-key")?, given("task-id")?);
+                if let Some(key) = record_key(None, shard_key.as_deref(), task_id.as_deref()) {
+                    record.key = Some(key.to_vec().into());
                     record.headers.push(Header { name: format!("{HEADER_PREFIX}key"), value: None });
                 }
             }
@@ -181,24 +177,9 @@ impl Mapping {
 
 /// What ingest will make of the record.
 fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Schedule, String> {
-    let headers: Vec<HeaderView<'_>> = record
-        .headers
-        .iter()
-        .map(|h| HeaderView { name: h.name.as_bytes(), value: h.value.as_deref() })
-        .collect();
-    let view = RecordView {
-        key: record.key.as_deref(),
-        value: record.value.as_deref(),
-        headers: &headers,
-        timestamp_at: now,
-    };
-    match Command::parse(&view, rules, &KnownSchemas::shipped()) {
-        Ok(Command::Schedule(schedule)) => Ok(*schedule),
-        Ok(Command::Change(_) | Command::Replay(_)) => Err("it schedules nothing".to_owned()),
-        Err(ParseError::Refused(refused)) => Err(refused.refusal.message),
-        Err(ParseError::NeedsSchema(id)) => {
-            Err(format!("the value is framed with schema id {id} of a registry"))
-        }
+    match ask::check(record, rules, now)? {
+        Command::Schedule(schedule) => Ok(*schedule),
+        Command::Change(_) | Command::Replay(_) => Err("it schedules nothing".to_owned()),
     }
 }
 

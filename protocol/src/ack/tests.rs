@@ -86,6 +86,9 @@ fn a_failure_is_followed_by_the_next_attempt_after_its_pause() {
         (past.attempt, past.at, past.outcome.as_str(), past.reason.as_deref()),
         (7, AT, "failed", Some("no room"))
     );
+    let made = past.made.expect("which delivery it was is known");
+    assert_eq!((made.generation, made.due_at), (Generation(3), DUE_AT));
+    assert!(past.ack.is_some(), "and which ack ended it");
     assert!(effects.look.contains(&id), "it may be due below the cursor");
 }
 

@@ -215,7 +215,7 @@ fn replay(generation: u32) -> Op {
         attempt: 1,
         at: 5,
         outcome: "failed".into(),
-        reason: None,
+        ..Default::default()
     });
     Op::Replay(Replay { generation: Generation(generation), live })
 }

@@ -53,7 +53,7 @@ fn what_a_row_does_not_say_is_the_default() {
 }
 
 fn past(attempt: u16, reason: String) -> PastAttempt {
-    PastAttempt { attempt, at: 1, outcome: "failed".into(), reason: Some(reason) }
+    PastAttempt { attempt, at: 1, outcome: "failed".into(), reason: Some(reason), ..PastAttempt::default() }
 }
 
 #[test]

@@ -37,11 +37,6 @@ static REEMIT: Sql = Sql::hot(
     "SELECT CAST(n AS UNSIGNED), at FROM reemit WHERE shard = ? AND due_at = ? AND id = ? AND gen = ?",
     &[Bind::U(1), Bind::I(5), Bind::U(7), Bind::U(1)],
 );
-static INTENTS: Sql = Sql::hot(
-    "lookup_intents",
-    "SELECT CAST(COUNT(*) AS SIGNED) FROM `change` WHERE id = ? AND gen = ? AND kind = 1",
-    &[Bind::U(7), Bind::U(1)],
-);
 
 /// When a row that was emitted again may be so once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +74,4 @@ pub async fn reemission(
     Ok(found.map(|(count, at)| Reemission { count, at }))
 }
 
-/// Open intents (cancel, reschedule, finish) of a row.
-pub async fn intents(session: &mut Session, row: RowGen) -> Result<i64, StoreError> {
-    Ok(session.one::<(i64,)>(INTENTS.bind(row.id.0).bind(row.generation.0)).await?.0)
-}
-
-pub(super) const QUERIES: &[&Sql] = &[&TASK, &PENDING, &RUNNING, &REEMIT, &INTENTS];
+pub(super) const QUERIES: &[&Sql] = &[&TASK, &PENDING, &RUNNING, &REEMIT];

@@ -137,7 +137,7 @@ fn a_wrong_map_is_named_with_what_is_known() {
     for (map, problem) in [
         (
             "due={x}",
-            "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, reply, correlation, key, value, header.NAME",
+            "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, completion, max-attempts, backoff, ack-timeout, max-stalls, spread, window, reply, correlation, key, value, header.NAME",
         ),
         ("due-at", "--map due-at: must be field=template"),
         (

@@ -6,7 +6,7 @@ use crate::slot::{
     Lookup, Now, Outgoing, ScriptFault, SendOutcome, Slot, SlotConfig, Step, StrayEnd, Target, TxnEnd,
 };
 use crate::slot_store::{Entry, Topic};
-use schemas::due::{Completion, Deliver, DueKind, DueRecord};
+use schemas::due::{Completion, Deliver, DueKind, DueRecord, RetryOptions};
 use schemas::ids::{Generation, RowGen, RowId, Shard};
 use schemas::journal::{EntryKind, JournalRecord, OwnerToken};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -30,6 +30,7 @@ pub(in crate::slot) fn deliver_record(id: u64, topic: &str, due_at: i64, fence: 
         progress: None,
         history: vec![],
         bury: None,
+        retry: RetryOptions::default(),
     };
     let kind = DueKind::Deliver(Box::new(deliver));
     DueRecord {

@@ -9,7 +9,7 @@ use runtime::store::{PendingRow, RunningRow, TaskRow, held, life, running, tasks
 use runtime::testing::row;
 use runtime::{pending_columns, running_columns, task_columns};
 use schemas::delivery::DeadReason;
-use schemas::due::{Completion, PastAttempt};
+use schemas::due::{Completion, Made, PastAttempt};
 use schemas::ids::{Generation, RowId, Shard};
 use schemas::row::{RowHistory, RowOptions};
 use sqlx::mysql::MySqlConnection;
@@ -100,7 +100,14 @@ fn delivered(held: Held, deadline_at: i64) -> Held {
 }
 
 fn attempt(n: u16) -> PastAttempt {
-    PastAttempt { attempt: n, at: 60, outcome: "failed".into(), reason: Some("no disk \u{1f4be}".into()) }
+    PastAttempt {
+        attempt: n,
+        at: 60,
+        outcome: "failed".into(),
+        reason: Some("no disk \u{1f4be}".into()),
+        made: Some(Made { generation: Generation(n.into()), due_at: 50 }),
+        ack: Some(RowId(77)),
+    }
 }
 
 #[tokio::test]

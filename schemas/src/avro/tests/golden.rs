@@ -95,6 +95,8 @@ fn due_records_keep_their_bytes() {
     ] {
         check("due_record", versions, case, &sample, DueRecord::encode, DueRecord::decode);
     }
+    let (since_2, sample) = (Versions { first: 2, last: versions }, samples::due_deliver_retried());
+    check("due_record", since_2, "deliver_retried", &sample, DueRecord::encode, DueRecord::decode);
 }
 
 #[test]
@@ -125,6 +127,9 @@ fn blobs_of_rows_keep_their_bytes() {
     );
     let history = samples::history_two();
     check("row_history", HISTORY_VERSIONS.len(), "two", &history, RowHistory::encode, RowHistory::decode);
+    let (since_2, located) =
+        (Versions { first: 2, last: HISTORY_VERSIONS.len() }, samples::history_two_located());
+    check("row_history", since_2, "two_located", &located, RowHistory::encode, RowHistory::decode);
 }
 
 #[test]

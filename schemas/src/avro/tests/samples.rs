@@ -4,7 +4,7 @@ use crate::ack::{Ack, AckOutcome};
 use crate::avro::ReadReply;
 use crate::command::{AvroTime, Command, KnownSchemas, ReasonCode, RecordView, Refusal, Rules, TaskCommand};
 use crate::delivery::{DeliveryId, Origin};
-use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
+use crate::due::{Completion, Deliver, DueKind, DueRecord, Made, PastAttempt, RetryOptions};
 use crate::ids::{Generation, RowId, Shard, SourceId};
 use crate::journal::{EntryKind, JournalEntry, JournalKind, JournalRecord, OwnerToken};
 use crate::options::{Backoff, Growth};
@@ -29,13 +29,29 @@ fn headers() -> Vec<Header> {
 
 fn history() -> Vec<PastAttempt> {
     vec![
-        PastAttempt { attempt: 1, at: 1_769_850_000_123, outcome: "stalled".into(), reason: None },
+        PastAttempt {
+            attempt: 1,
+            at: 1_769_850_000_123,
+            outcome: "stalled".into(),
+            ..PastAttempt::default()
+        },
         PastAttempt {
             attempt: 2,
             at: 1_769_850_120_456,
             outcome: "failed".into(),
             reason: Some("räum auf".into()),
+            ..PastAttempt::default()
         },
+    ]
+}
+
+/// The same as version 2 of the history tells it.
+fn history_located() -> Vec<PastAttempt> {
+    let made = |generation, due_at| Some(Made { generation: Generation(generation), due_at });
+    let [stalled, failed] = <[PastAttempt; 2]>::try_from(history()).unwrap();
+    vec![
+        PastAttempt { made: made(1, 1_769_850_000_000), ..stalled },
+        PastAttempt { made: made(u32::MAX, -1), ack: Some(id()), ..failed },
     ]
 }
 
@@ -62,6 +78,7 @@ pub(super) fn due_deliver_least() -> DueRecord {
             progress: None,
             history: Vec::new(),
             bury: None,
+            retry: RetryOptions::default(),
         })),
     }
 }
@@ -89,8 +106,17 @@ pub(super) fn due_deliver_most() -> DueRecord {
             progress: Some(b"{\"page\":3}".to_vec()),
             history: history(),
             bury: Some("attempts_exhausted".into()),
+            retry: RetryOptions::default(),
         })),
     }
+}
+
+/// A due record with every field of version 2 set.
+pub(super) fn due_deliver_retried() -> DueRecord {
+    let DueKind::Deliver(most) = due_deliver_most().kind else { unreachable!("it is a delivery") };
+    let retry = options_retried().retry();
+    let deliver = Deliver { history: history_located(), retry, ..*most };
+    DueRecord { kind: DueKind::Deliver(Box::new(deliver)), ..due_deliver_most() }
 }
 
 /// A withdraw.
@@ -189,6 +215,11 @@ pub(super) fn options_retried() -> RowOptions {
 /// Two attempts.
 pub(super) fn history_two() -> RowHistory {
     RowHistory { attempts: history() }
+}
+
+/// Two attempts, and where they were made.
+pub(super) fn history_two_located() -> RowHistory {
+    RowHistory { attempts: history_located() }
 }
 
 fn delivery_id() -> DeliveryId {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::delivery::{AddedHeader, DeadReason, dead_headers};
-use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
+use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt, RetryOptions};
 use crate::ids::{Generation, Shard};
 use crate::record::Header;
 use crate::row::RowHistory;
@@ -159,8 +159,13 @@ fn what_a_change_would_ignore_is_refused_in_every_form() {
 
 /// A dead letter as the dispatcher writes it, with the word that makes it a replay.
 fn letter() -> Record {
-    let attempts =
-        vec![PastAttempt { attempt: 1, at: 5, outcome: "failed".into(), reason: Some("disk".into()) }];
+    let attempts = vec![PastAttempt {
+        attempt: 1,
+        at: 5,
+        outcome: "failed".into(),
+        reason: Some("disk".into()),
+        ..PastAttempt::default()
+    }];
     let deliver = Deliver {
         attempt: 2,
         task_id: "t".into(),
@@ -175,6 +180,7 @@ fn letter() -> Record {
         progress: Some(b"page 3".to_vec()),
         history: attempts,
         bury: None,
+        retry: RetryOptions::default(),
     };
     let due = DueRecord {
         id: RowId(77),
