@@ -7,7 +7,9 @@ use super::event::{Alarm, Event};
 use super::logs::DueItem;
 use super::settled::Settled;
 use super::strays::{StrayEnd, Strays};
-use crate::slot_store::{Body, MAX_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic};
+use crate::slot_store::{
+    Body, MAX_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic, queue_of, retry_queue,
+};
 use schemas::due::{DueKind, DueRecord};
 use schemas::ids::RowGen;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -130,8 +132,11 @@ impl Intake {
                     DueKind::Deliver(_) => Body::deliver(&item.bytes),
                     DueKind::Withdraw => Body::withdraw(&item.bytes),
                 };
+                // A withdraw does not tell whether its task is a retry.
+                let also = matches!(record.kind, DueKind::Withdraw).then(|| retry_queue(&record.callback_topic));
                 records.push(PreloadRecord {
-                    topic: Topic::from(record.callback_topic.as_str()),
+                    topic: queue_of(record),
+                    also,
                     member: record.row_gen(),
                     due_at: record.due_at,
                     fence: record.fence,

@@ -82,6 +82,8 @@ impl Doing {
             (Action::ResumeDue, None) => "resume",
             (Action::Preload { .. }, None) => "preload",
             (Action::Agenda { .. }, None) => "agenda",
+            (Action::Survey { .. }, None) => "survey",
+            (Action::Ask(_), None) => "ask",
             (Action::Claim { .. }, None) => "claim",
             (Action::LookUp { .. }, None) => "look_up",
             (Action::KeepStrays(_), None) => "keep_strays",
