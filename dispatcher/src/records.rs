@@ -71,11 +71,17 @@ impl Addresses {
 
     /// The copy of a record of `due` that is none. What `rejected` would not take is cut, and says so.
     pub(crate) fn rejected(&self, stray: &Stray) -> OutRecord {
+        rejected(&self.rejected, (&self.due, self.partition), stray)
+    }
+}
+
+/// The copy of a record of an internal topic that no program of ours wrote.
+pub(crate) fn rejected(to: &Arc<str>, (topic, partition): (&str, i32), stray: &Stray) -> OutRecord {
         let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
-        let (topic, partition, offset) = (&*self.due, self.partition, stray.offset);
+        let offset = stray.offset;
         let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
         let mut record = OutRecord {
-            topic: Arc::clone(&self.rejected),
+            topic: Arc::clone(to),
             partition: None,
             key: stray.key.clone().map(Into::into),
             value: stray.value.clone().map(Into::into),
@@ -94,7 +100,6 @@ impl Addresses {
             own <= CUT_BYTES || header.name.starts_with("duestream-rejected-")
         });
         record.header("duestream-rejected-value-bytes", whole.to_string())
-    }
 }
 
 /// Value, key, user headers and partition exactly as submitted, and ours behind them. Its timestamp is its `delivered-at`.

@@ -7,6 +7,7 @@ mod delay;
 mod exit;
 mod get;
 mod init;
+mod limit;
 mod servers;
 mod show;
 mod submit;
@@ -24,5 +25,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Submit(args) => submit::run(&servers, *args).await,
         Command::Watch(args) => watch::run(&servers, args).await,
         Command::Get(args) => get::run(&servers, args).await,
+        Command::Limit(command) => limit::run(&servers, command).await,
+        Command::Pause(args) => limit::pause(&servers, args, true).await,
+        Command::Resume(args) => limit::pause(&servers, args, false).await,
     }
 }

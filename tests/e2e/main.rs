@@ -8,6 +8,7 @@ mod delivery;
 mod docs;
 mod fidelity;
 mod image;
+mod limits;
 mod readme;
 mod refusals;
 mod registry;

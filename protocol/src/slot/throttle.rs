@@ -220,8 +220,13 @@ impl Throttle {
     }
 
     /// Members of a limited topic in Redis, as last looked at; `None`: it has no limit.
-    pub(super) fn members(&self, topic: &Topic) -> Option<u64> {
+    pub(super) fn members(&self, topic: &str) -> Option<u64> {
         self.topics.get(topic).filter(|limited| limited.view.limit.is_some()).map(|limited| limited.members)
+    }
+
+    /// How many members a limited topic may have in a slot that is full.
+    pub(super) fn share_of_members(&self, full: u64) -> u64 {
+        full / 2 / (self.len().max(1) as u64)
     }
 
     /// What is to be written on `control` now; `None` takes a record back.

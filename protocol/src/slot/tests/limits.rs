@@ -180,6 +180,32 @@ fn a_storm_of_retries_delays_no_fresh_task() {
 }
 
 #[test]
+fn a_paused_topic_with_a_large_backlog_leaves_room_for_others() {
+    let mut world = World::at(10_000, 1_000);
+    let config = SlotConfig { slots: 1, soft_members: 100, hard_members: 200, ..SlotConfig::default() };
+    let mut owner = world.owner(config);
+    world.settle_down(&mut owner);
+    prove(&mut world, &mut owner, &["a", "b"]);
+    world.limit("a", Some(TopicLimit { paused: true, ..TopicLimit::default() }));
+    for batch in 0..10 {
+        (0..40).for_each(|n| world.schedule(batch * 40 + n, "a", world.now_ms));
+        world.schedule(10_000 + batch, "b", world.now_ms);
+        world.pass(&mut owner, 1_000, 100);
+    }
+    assert_eq!(of_topic(&world, 10_000..10_010), 10, "intake did not stop");
+    assert_eq!(of_topic(&world, 0..400), 0);
+    world.apply();
+    let back = world.stale.clone();
+    assert!(back.len() > 200 && world.redis.members() < 200, "{} handed back", back.len());
+    world.limit("a", None);
+    world.pass(&mut owner, 1_000, 100);
+    back.into_iter().for_each(|row_gen| world.emit_again(row_gen));
+    world.pass(&mut owner, 2_000, 100);
+    assert_eq!(of_topic(&world, 0..400), 400, "none is lost, none comes twice");
+    world.check();
+}
+
+#[test]
 fn a_retry_that_waits_is_withdrawn_like_any_other() {
     let (mut world, mut owner) = started();
     world.schedule_with(1, "a", world.now_ms + 1_000, |deliver| deliver.attempt = 3);
