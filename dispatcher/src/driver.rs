@@ -12,7 +12,9 @@ use crate::redis::Timer;
 use crate::strays::{Keeper, Strays};
 use crate::tell::Teller;
 use crate::world::World;
-use protocol::slot::{Action, DueItem, Input, Now, Outgoing, SendOutcome, Slot as Machine, SlotConfig, Step, Stray};
+use protocol::slot::{
+    Action, DueItem, Input, Now, Outgoing, SendOutcome, Slot as Machine, SlotConfig, Step, Stray,
+};
 use runtime::clock;
 use runtime::control::Control;
 use runtime::kafka::{PartitionStream, Record};

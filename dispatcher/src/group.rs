@@ -2,13 +2,13 @@
 
 use crate::catalogue::Catalogue;
 use crate::config::Config;
-use crate::limits;
 use crate::driver::Driver;
+use crate::limits;
 use crate::strays::Keeper;
 use crate::world::{World, slot_of};
 use anyhow::{Context as _, bail};
-use runtime::kafka::{Disposition, Member, MemberEvent, MemberSettings, PartitionStream};
 use runtime::control::Control;
+use runtime::kafka::{Disposition, Member, MemberEvent, MemberSettings, PartitionStream};
 use runtime::lifecycle::Lifecycle;
 use runtime::probes::Gate;
 use std::sync::Arc;

@@ -18,9 +18,13 @@ use tokio::sync::watch;
 /// Begins to follow `control`. What is none of our records is copied to `rejected` when it comes; what stood there before the
 /// start was copied then, and still stands there.
 pub(crate) fn follow(world: &World, keeper: &Keeper, life: &Lifecycle) -> Arc<Control> {
-    let (keeper, topic, to) = (keeper.clone(), world.names.control(), Arc::<str>::from(world.names.rejected()));
+    let (keeper, topic, to) =
+        (keeper.clone(), world.names.control(), Arc::<str>::from(world.names.rejected()));
     let foreign = move |record: &Record, problem: &str, following: bool| {
-        tracing::error!(offset = record.offset, "control holds a record that no program of ours wrote: {problem}");
+        tracing::error!(
+            offset = record.offset,
+            "control holds a record that no program of ours wrote: {problem}"
+        );
         CONTROL_RECORDS.with(&["foreign"]).increment(1);
         if !following {
             return;

@@ -77,29 +77,29 @@ impl Addresses {
 
 /// The copy of a record of an internal topic that no program of ours wrote.
 pub(crate) fn rejected(to: &Arc<str>, (topic, partition): (&str, i32), stray: &Stray) -> OutRecord {
-        let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
-        let offset = stray.offset;
-        let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
-        let mut record = OutRecord {
-            topic: Arc::clone(to),
-            partition: None,
-            key: stray.key.clone().map(Into::into),
-            value: stray.value.clone().map(Into::into),
-            headers: headers(&stray.headers, rejected_headers(&refusal, &origin)),
-            at: None,
-        };
-        if record.weight_bytes() + REASON_BYTES <= MAX_LARGE_MESSAGE_BYTES.unsigned_abs() as usize {
-            return record;
-        }
-        let whole = record.value.as_ref().map_or(0, Bytes::len);
-        let cut = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.slice(..bytes.len().min(CUT_BYTES)));
-        (record.key, record.value) = (cut(record.key), cut(record.value));
-        let mut own = 0;
-        record.headers.retain(|header| {
-            own += header.name.len() + header.value.as_ref().map_or(0, Vec::len);
-            own <= CUT_BYTES || header.name.starts_with("duestream-rejected-")
-        });
-        record.header("duestream-rejected-value-bytes", whole.to_string())
+    let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
+    let offset = stray.offset;
+    let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
+    let mut record = OutRecord {
+        topic: Arc::clone(to),
+        partition: None,
+        key: stray.key.clone().map(Into::into),
+        value: stray.value.clone().map(Into::into),
+        headers: headers(&stray.headers, rejected_headers(&refusal, &origin)),
+        at: None,
+    };
+    if record.weight_bytes() + REASON_BYTES <= MAX_LARGE_MESSAGE_BYTES.unsigned_abs() as usize {
+        return record;
+    }
+    let whole = record.value.as_ref().map_or(0, Bytes::len);
+    let cut = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.slice(..bytes.len().min(CUT_BYTES)));
+    (record.key, record.value) = (cut(record.key), cut(record.value));
+    let mut own = 0;
+    record.headers.retain(|header| {
+        own += header.name.len() + header.value.as_ref().map_or(0, Vec::len);
+        own <= CUT_BYTES || header.name.starts_with("duestream-rejected-")
+    });
+    record.header("duestream-rejected-value-bytes", whole.to_string())
 }
 
 /// Value, key, user headers and partition exactly as submitted, and ours behind them. Its timestamp is its `delivered-at`.

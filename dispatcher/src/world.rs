@@ -89,7 +89,9 @@ async fn look(cfg: &Config, admin: &Admin, names: &Names) -> Result<(TopicId, u1
     let control = names.control();
     match admin.topic(&control).await?.map(|info| info.partition_count()) {
         Some(1) => {}
-        Some(n) => return Err(never(format!("{control} has {n} partitions, must have 1: see duectl init --check"))),
+        Some(n) => {
+            return Err(never(format!("{control} has {n} partitions, must have 1: see duectl init --check")));
+        }
         None => return Err(never(format!("topic {control} does not exist: run duectl init"))),
     }
     let broken = admin.check_guarantees(&names.journal()).await?;

@@ -85,7 +85,9 @@ async fn clear(servers: &Servers, args: OfTopic) -> Result<(), Failure> {
     let OfTopic { topic, json } = args;
     change(servers, &topic, json, |limit| {
         if limit.rate.is_none() && limit.in_flight.is_none() {
-            return Err(Failure::NotFound(format!("{topic} has no limit; duectl limit list shows who has one")));
+            return Err(Failure::NotFound(format!(
+                "{topic} has no limit; duectl limit list shows who has one"
+            )));
         }
         (limit.rate, limit.in_flight) = (None, None);
         Ok(())
@@ -149,7 +151,9 @@ fn check(servers: &Servers, topic: &str) -> Result<(), Failure> {
 async fn board(servers: &Servers) -> Result<Board, Failure> {
     let control = servers.names.control();
     servers.partitions(&servers.admin()?, &control, "run `duectl init`").await?;
-    look(&servers.cluster, &servers.names, "duectl-control").await.map_err(|fault| servers.kafka_failed(&fault))
+    look(&servers.cluster, &servers.names, "duectl-control")
+        .await
+        .map_err(|fault| servers.kafka_failed(&fault))
 }
 
 async fn write(servers: &Servers, topic: &str, limit: Option<TopicLimit>) -> Result<(), Failure> {
@@ -202,7 +206,10 @@ async fn list(servers: &Servers, json: bool) -> Result<(), Failure> {
         show::say("no topic has a limit, and none is paused");
         return Ok(());
     }
-    show::say(&format!("{:<40} {:>10} {:>10} {:>7} {:>10} {:>10}", "TOPIC", "RATE", "IN FLIGHT", "PAUSED", "RUNNING", "WAITING"));
+    show::say(&format!(
+        "{:<40} {:>10} {:>10} {:>7} {:>10} {:>10}",
+        "TOPIC", "RATE", "IN FLIGHT", "PAUSED", "RUNNING", "WAITING"
+    ));
     for (topic, limit) in board.limits() {
         let (waiting, running) = sums(topic, &board);
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());

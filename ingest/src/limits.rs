@@ -32,7 +32,10 @@ impl Counts {
     pub fn start(deps: &Arc<Deps>, life: &Lifecycle) -> Arc<Counts> {
         // Dispatchers copy what is none of our records to `rejected`.
         let foreign = |record: &runtime::kafka::Record, problem: &str, _| {
-            tracing::warn!(offset = record.offset, "control holds a record that no program of ours wrote: {problem}");
+            tracing::warn!(
+                offset = record.offset,
+                "control holds a record that no program of ours wrote: {problem}"
+            );
         };
         let control = Control::follow(&deps.cluster, &deps.names, "ingest-control", life, Box::new(foreign));
         let counts = Arc::new(Counts { control, slots: Mutex::default() });
@@ -87,7 +90,9 @@ impl Counts {
             (board.counted().cloned().collect::<Vec<_>>(), idle(&board, &owned))
         };
         let journal = *deps.journal.borrow();
-        let (false, Some(journal)) = (topics.is_empty() || owned.is_empty(), journal) else { return Ok(records) };
+        let (false, Some(journal)) = (topics.is_empty() || owned.is_empty(), journal) else {
+            return Ok(records);
+        };
         let mut session = deps.db.session().await?;
         // The positions first: what is applied meanwhile is counted twice then, by the dispatcher too, and never missed.
         let next = positions(&mut session, journal).await?;
@@ -116,7 +121,8 @@ async fn positions(
     journal: SourceId,
 ) -> Result<HashMap<Slot, i64>, StoreError> {
     let positions = position::read_all(session, journal).await?;
-    let of_slot = positions.into_iter().filter_map(|at| Some((Slot(u16::try_from(at.partition).ok()?), at.next)));
+    let of_slot =
+        positions.into_iter().filter_map(|at| Some((Slot(u16::try_from(at.partition).ok()?), at.next)));
     Ok(of_slot.collect())
 }
 
@@ -129,7 +135,8 @@ fn idle(board: &Board, owned: &[Slot]) -> Records {
 /// Whether a count differs from the one that stands there, or reaches as far as the slot's dispatcher waits for.
 fn is_news(board: &Board, topic: &str, slot: Slot, count: &TopicRunning) -> bool {
     let Some((_, known)) = board.running_of(topic).find(|(of, _)| *of == slot) else { return true };
-    let wanted = board.shares_of(topic).find(|(of, _)| *of == slot).map(|(_, share)| share.said.journal_wanted);
+    let wanted =
+        board.shares_of(topic).find(|(of, _)| *of == slot).map(|(_, share)| share.said.journal_wanted);
     known.running != count.running
         || wanted.is_some_and(|wanted| known.journal_next < wanted && wanted <= count.journal_next)
 }

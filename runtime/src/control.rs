@@ -6,7 +6,8 @@
 //! ```
 
 use crate::kafka::{
-    BatchProducer, BatchSettings, Cluster, Disposition, JournalReader, KafkaFault, OutRecord, Record, Tail, TailFrom,
+    BatchProducer, BatchSettings, Cluster, Disposition, JournalReader, KafkaFault, OutRecord, Record, Tail,
+    TailFrom,
 };
 use crate::lifecycle::Lifecycle;
 use protocol::limits::Board;
@@ -42,7 +43,13 @@ pub struct Control {
 
 impl Control {
     /// Begins to follow. `program` names the readers to the brokers.
-    pub fn follow(cluster: &Cluster, names: &Names, program: &str, life: &Lifecycle, foreign: Foreign) -> Arc<Control> {
+    pub fn follow(
+        cluster: &Cluster,
+        names: &Names,
+        program: &str,
+        life: &Lifecycle,
+        foreign: Foreign,
+    ) -> Arc<Control> {
         let control = Arc::new(Control {
             cluster: cluster.clone(),
             topic: names.control().into(),
@@ -146,7 +153,8 @@ impl Control {
         loop {
             match tail.recv().await {
                 Ok(record) => {
-                    let applied = apply(&mut self.board.write().unwrap_or_else(PoisonError::into_inner), &record);
+                    let applied =
+                        apply(&mut self.board.write().unwrap_or_else(PoisonError::into_inner), &record);
                     if let Err(problem) = applied {
                         (self.foreign)(&record, &problem, true);
                     }

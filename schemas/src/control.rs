@@ -180,7 +180,18 @@ mod tests {
             assert_eq!(ControlKey::read(text.as_bytes()), Some(key.clone()));
             assert_eq!(key.to_string(), text);
         }
-        for text in ["", "/", "a/", "a/1", "a/01/share", "a/-1/share", "a/65536/share", "a/1/limit", "a/1/share/x", "a b"] {
+        for text in [
+            "",
+            "/",
+            "a/",
+            "a/1",
+            "a/01/share",
+            "a/-1/share",
+            "a/65536/share",
+            "a/1/limit",
+            "a/1/share/x",
+            "a b",
+        ] {
             assert_eq!(ControlKey::read(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(ControlKey::read(&[0xff]), None);
@@ -188,7 +199,9 @@ mod tests {
 
     #[test]
     fn rates_are_read_and_written_alike() {
-        for (text, micro) in [("1/s", 1_000_000), ("90/m", 1_500_000), ("1/h", 277), ("1000000/s", 1_000_000_000_000)] {
+        for (text, micro) in
+            [("1/s", 1_000_000), ("90/m", 1_500_000), ("1/h", 277), ("1000000/s", 1_000_000_000_000)]
+        {
             let rate: Rate = text.parse().unwrap();
             assert_eq!((rate.to_string().as_str(), rate.micro_per_second()), (text, micro));
         }

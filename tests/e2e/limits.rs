@@ -51,11 +51,11 @@ async fn a_rate_holds_over_a_herd_in_all_slots_and_delays_no_other_topic() -> Re
         let bound = RATE * usize::try_from(window_ms)? / 1_000 + RATE + 8;
         assert!(most <= bound, "{most} within {window_ms} ms, allowed {bound}");
     }
-    let took = of_slow.iter().map(delivered_at).max() - Some(due_at);
+    let took = of_slow.iter().map(delivered_at).max().unwrap_or(due_at) - due_at;
     let late = |record: &Record| delivered_at(record) - record.number("duestream-due-at").unwrap_or(0);
     let worst = of_free.iter().map(late).max().unwrap_or(0);
     assert!(worst < 2_000, "the other topic is late by {worst} ms");
-    assert!(took < Some(20_000), "the rate is used: it took {took:?} ms");
+    assert!(took < 20_000, "the rate is used: it took {took} ms");
     Ok(())
 }
 
@@ -110,7 +110,11 @@ async fn limits_that_make_no_sense_are_refused_with_a_remedy() -> Result<()> {
     }
     let listed: Value = serde_json::from_str(&world.pipeline.duectl_ok(&["limit", "list", "--json"]).await?)?;
     let row = &listed[0];
-    assert_eq!((&row["rate"], &row["in_flight"], &row["paused"]), (&Value::Null, &50.into(), &true.into()), "{row}");
+    assert_eq!(
+        (&row["rate"], &row["in_flight"], &row["paused"]),
+        (&Value::Null, &50.into(), &true.into()),
+        "{row}"
+    );
     world.pipeline.duectl_ok(&["limit", "clear", "orders"]).await?;
     world.pipeline.duectl_ok(&["resume", "orders"]).await?;
     assert_eq!(world.pipeline.duectl_ok(&["limit", "list", "--json"]).await?.trim(), "[]");

@@ -139,7 +139,8 @@ async fn a_storm_of_retries_delays_no_fresh_task_and_can_be_withdrawn() {
     rig.emit(0, &[due(90_000, &topic, now_ms())]).await;
     rig.visible_when(&topic, 1).await;
     let at = now_ms() + 4_000;
-    let retries: Vec<_> = (0..2_000).map(|id| due_with(id, &topic, at, |deliver| deliver.attempt = 2)).collect();
+    let retries: Vec<_> =
+        (0..2_000).map(|id| due_with(id, &topic, at, |deliver| deliver.attempt = 2)).collect();
     let fresh: Vec<_> = (10_000..10_050).map(|id| due(id, &topic, at + 20)).collect();
     rig.emit(0, &retries).await;
     rig.emit(0, &fresh).await;
@@ -149,9 +150,17 @@ async fn a_storm_of_retries_delays_no_fresh_task_and_can_be_withdrawn() {
     let (mut of_fresh, mut of_retries) = (Vec::new(), Vec::new());
     for record in &seen {
         let attempt = header(record, "duestream-attempt").unwrap();
-        if attempt == "2" { of_retries.push(delivered_at(record)) } else { of_fresh.push(delivered_at(record)) }
+        if attempt == "2" {
+            of_retries.push(delivered_at(record))
+        } else {
+            of_fresh.push(delivered_at(record))
+        }
     }
     let (last_fresh, last_retry) = (of_fresh.iter().max().unwrap(), of_retries.iter().max().unwrap());
-    assert!(last_fresh <= last_retry, "the storm was over {} ms before the fresh tasks were", last_fresh - last_retry);
+    assert!(
+        last_fresh <= last_retry,
+        "the storm was over {} ms before the fresh tasks were",
+        last_fresh - last_retry
+    );
     running.stop().await;
 }

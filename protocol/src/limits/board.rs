@@ -193,7 +193,10 @@ impl Board {
 
     /// Shares of a topic, by slot.
     pub fn shares_of(&self, topic: &str) -> impl Iterator<Item = (Slot, &Share)> {
-        self.topics.get(topic).into_iter().flat_map(|entry| entry.shares.iter().map(|(slot, share)| (*slot, share)))
+        self.topics
+            .get(topic)
+            .into_iter()
+            .flat_map(|entry| entry.shares.iter().map(|(slot, share)| (*slot, share)))
     }
 
     /// Counts of a topic, by slot.
@@ -209,9 +212,10 @@ impl Board {
 
     /// Counts that nobody needs any more: their topic has no such limit.
     pub fn idle_counts(&self) -> impl Iterator<Item = (&Topic, Slot)> {
-        let idle = self.topics.iter().filter(|(_, entry)| {
-            entry.limit.as_ref().is_none_or(|(asked, _)| asked.in_flight.is_none())
-        });
+        let idle = self
+            .topics
+            .iter()
+            .filter(|(_, entry)| entry.limit.as_ref().is_none_or(|(asked, _)| asked.in_flight.is_none()));
         idle.flat_map(|(topic, entry)| entry.running.keys().map(move |slot| (topic, *slot)))
     }
 

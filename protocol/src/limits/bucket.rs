@@ -48,7 +48,11 @@ impl Bucket {
         filled.fill(now_ms);
         let whole = filled.level / WHOLE;
         let rested = now_ms.saturating_sub(self.taken_ms) >= TOGETHER_MS;
-        if whole == 0 || !(rested || whole >= self.together()) { 0 } else { u32::try_from(whole).unwrap_or(u32::MAX) }
+        if whole == 0 || !(rested || whole >= self.together()) {
+            0
+        } else {
+            u32::try_from(whole).unwrap_or(u32::MAX)
+        }
     }
 
     /// As many as the rate gives in the time after which they leave together.

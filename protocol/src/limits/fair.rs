@@ -24,7 +24,8 @@ pub fn fair_in_flight(limit: i64, slots: u16, mine: i64, others: i64) -> i64 {
         return limit / slots;
     }
     let whole = part(limit, mine, all);
-    let rounded_up = i64::from(mine > 0 && i128::from(whole) * i128::from(all) < i128::from(limit) * i128::from(mine));
+    let rounded_up =
+        i64::from(mine > 0 && i128::from(whole) * i128::from(all) < i128::from(limit) * i128::from(mine));
     whole + rounded_up
 }
 

@@ -108,8 +108,11 @@ mod tests {
     fn a_storm_of_retries_delays_no_first_attempt_and_takes_no_share_of_other_topics() {
         let mut robin = RoundRobin::default();
         let (fresh, retries) = (Topic::from("a"), Topic::from("a/retry"));
-        let mut backlog =
-            HashMap::from([(Topic::clone(&retries), 2_000), (Topic::from("b"), 100_000), (Topic::clone(&fresh), 40)]);
+        let mut backlog = HashMap::from([
+            (Topic::clone(&retries), 2_000),
+            (Topic::from("b"), 100_000),
+            (Topic::clone(&fresh), 40),
+        ]);
         let taken = play(&mut backlog, &mut robin, 500);
         assert_eq!((taken[&fresh], taken[&retries], taken[&Topic::from("b")]), (40, 125, 250));
         let (mut of_a, mut of_b) = (0, 0);

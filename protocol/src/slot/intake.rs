@@ -144,7 +144,8 @@ impl Intake {
                     DueKind::Withdraw => Body::withdraw(&item.bytes),
                 };
                 // A withdraw does not tell whether its task is a retry.
-                let also = matches!(record.kind, DueKind::Withdraw).then(|| retry_queue(&record.callback_topic));
+                let also =
+                    matches!(record.kind, DueKind::Withdraw).then(|| retry_queue(&record.callback_topic));
                 records.push(PreloadRecord {
                     topic: queue_of(record),
                     also,
@@ -201,8 +202,12 @@ impl Intake {
             }
         }
         events.extend(drops.into_iter().map(|(why, n)| Event::Dropped(why, n)));
-        let counts =
-            [(stored, Event::Preloaded(stored)), (stale, Event::Stale(stale)), (shed, Event::Shed(shed)), (held, Event::Held(held))];
+        let counts = [
+            (stored, Event::Preloaded(stored)),
+            (stale, Event::Stale(stale)),
+            (shed, Event::Shed(shed)),
+            (held, Event::Held(held)),
+        ];
         events.extend(counts.into_iter().filter(|(n, _)| *n > 0).map(|(_, event)| event));
     }
 

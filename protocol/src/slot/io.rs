@@ -5,8 +5,8 @@ use super::precheck::Lookup;
 use super::strays::{Stray, StrayEnd};
 use crate::limits::SlotView;
 use crate::slot_store::{
-    Claims, Depth, DueTopic, Entry, Positions, PreloadOutcome, PreloadRecord, Quota, Returned, SlotState, TakenOver,
-    Topic,
+    Claims, Depth, DueTopic, Entry, Positions, PreloadOutcome, PreloadRecord, Quota, Returned, SlotState,
+    TakenOver, Topic,
 };
 use schemas::control::TopicShare;
 use schemas::due::DueRecord;

@@ -377,7 +377,11 @@ impl Running {
     fn take_in_head(&mut self, cx: &mut Context<'_>) -> Next {
         let full = self.state.members >= cx.config.soft_members || self.state.bytes >= cx.config.soft_bytes;
         // Half of what the slot takes is for topics that are held back, and is split among them.
-        let most = if full { cx.throttle.share_of_members(cx.config.soft_members.min(self.state.members)) } else { u64::MAX };
+        let most = if full {
+            cx.throttle.share_of_members(cx.config.soft_members.min(self.state.members))
+        } else {
+            u64::MAX
+        };
         let throttle = &*cx.throttle;
         let shed = |topic: &str| full && throttle.members(topic).is_some_and(|members| members > most);
         match self.intake.plan(&self.settled, &self.flying, &shed, cx.now.mono_ms) {

@@ -188,7 +188,9 @@ impl Throttle {
     /// One that completes on an ack was delivered: its entry stands at or before this offset of the journal.
     pub(super) fn delivered(&mut self, topic: &Topic, offset: i64) {
         self.landed(topic);
-        let Some(limited) = self.topics.get_mut(topic).filter(|limited| limited.since.is_some()) else { return };
+        let Some(limited) = self.topics.get_mut(topic).filter(|limited| limited.since.is_some()) else {
+            return;
+        };
         match limited.own.back_mut() {
             Some((last, n)) if *last == offset => *n += 1,
             _ => limited.own.push_back((offset, 1)),

@@ -9,8 +9,8 @@ mod data;
 pub use data::{Answer, Damage, Found, Meta, Sizes, SlotStoreModel, Ticket, ZSet};
 
 use super::{
-    BodyKind, Claimed, Claims, ColdCause, Depth, DueTopic, Entry, Intent, MAX_MEMBERS, Positions, PreloadOutcome,
-    PreloadRecord, Quota, Refusal, Returned, Topic,
+    BodyKind, Claimed, Claims, ColdCause, Depth, DueTopic, Entry, Intent, MAX_MEMBERS, Positions,
+    PreloadOutcome, PreloadRecord, Quota, Refusal, Returned, Topic,
 };
 use schemas::journal::OwnerToken;
 

@@ -8,8 +8,8 @@ use super::parts::split;
 use super::reply::Reply;
 use super::scripts::{CLAIM, LOOK, PRELOAD, RELEASE, SETTLE, SlotScript};
 use protocol::slot_store::{
-    Body, BodyKind, Claimed, Claims, Depth, DueTopic, Entry, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS, Positions,
-    PreloadOutcome, PreloadRecord, Quota, Refusal, SlotState, Topic,
+    Body, BodyKind, Claimed, Claims, Depth, DueTopic, Entry, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS,
+    Positions, PreloadOutcome, PreloadRecord, Quota, Refusal, SlotState, Topic,
 };
 use schemas::ids::Slot;
 use std::time::Duration;

@@ -591,10 +591,8 @@ impl Dispatcher {
         if doing.stage < total {
             return None;
         }
-        let sent = records.iter().map(|out| Entry {
-            topic: queue_of(&out.record),
-            member: out.record.row_gen(),
-        });
+        let sent =
+            records.iter().map(|out| Entry { topic: queue_of(&out.record), member: out.record.row_gen() });
         // The quarantine lane's journal record comes in a second call.
         if !records.is_empty() {
             self.flying = sent.collect();

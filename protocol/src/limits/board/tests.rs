@@ -67,7 +67,9 @@ impl World {
         let flying = self.flying[slot];
         let want = Amounts {
             rate: limit.rate.map_or(0, |most| fair_rate(most, SLOTS, mine, others)),
-            in_flight: limit.in_flight.map_or(0, |most| fair_in_flight(most, SLOTS, mine, others).max(flying)),
+            in_flight: limit
+                .in_flight
+                .map_or(0, |most| fair_in_flight(most, SLOTS, mine, others).max(flying)),
         };
         let at = self.log.len() as i64;
         let wish = Wish { want, in_flight: flying, waiting: mine, journal_wanted: 0, at };
@@ -199,7 +201,9 @@ fn an_older_count_does_not_replace_a_newer_one() {
 fn what_was_written_of_a_topic_without_a_limit_is_taken_back_and_forgotten() {
     let mut board = Board::default();
     board.apply(0, b"orders", Some(&limit(None, Some(3)).encode())).unwrap();
-    board.apply(1, b"orders/2/running", Some(&TopicRunning { running: 1, journal_next: 1, at: 0 }.encode())).unwrap();
+    board
+        .apply(1, b"orders/2/running", Some(&TopicRunning { running: 1, journal_next: 1, at: 0 }.encode()))
+        .unwrap();
     board.apply(2, b"orders", None).unwrap();
     assert_eq!(board.idle_counts().collect::<Vec<_>>(), [(&topic(), Slot(2))]);
     assert!(board.of_slot(Slot(2)).is_empty(), "nothing of it concerns a dispatcher");
@@ -212,6 +216,9 @@ fn garbage_is_named_and_changes_nothing() {
     let mut board = Board::default();
     assert!(matches!(board.apply(0, b"a b", Some(b"x")), Err(Problem::Key)));
     assert!(matches!(board.apply(1, b"orders", Some(b"x")), Err(Problem::Value(_))));
-    assert!(matches!(board.apply(2, b"orders/1/share", Some(&limit(None, Some(3)).encode())), Err(Problem::Value(_))));
+    assert!(matches!(
+        board.apply(2, b"orders/1/share", Some(&limit(None, Some(3)).encode())),
+        Err(Problem::Value(_))
+    ));
     assert!(board.topics.is_empty());
 }

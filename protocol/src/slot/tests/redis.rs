@@ -2,8 +2,8 @@
 
 use crate::slot::ScriptFault;
 use crate::slot_store::{
-    Body, Claimed, Claims, ColdCause, Depth, DueTopic, Entry, Intent, Positions, PreloadOutcome, PreloadRecord,
-    Quota, Returned, SlotState, TakenOver, Topic,
+    Body, Claimed, Claims, ColdCause, Depth, DueTopic, Entry, Intent, Positions, PreloadOutcome,
+    PreloadRecord, Quota, Returned, SlotState, TakenOver, Topic,
 };
 use schemas::ids::RowGen;
 use schemas::journal::OwnerToken;
@@ -212,7 +212,8 @@ impl FakeRedis {
     ) -> Answer<Vec<Depth>> {
         self.enter(grip)?;
         let depth = |topic: &Topic| {
-            let due = self.store.iter().filter(|(at, member)| *at <= until && self.members[member].0 == *topic);
+            let due =
+                self.store.iter().filter(|(at, member)| *at <= until && self.members[member].0 == *topic);
             let members = self.members.values().filter(|(other, _, _)| other == topic);
             Depth { topic: topic.clone(), due: due.count() as u64, members: members.count() as u64 }
         };

@@ -1,11 +1,11 @@
 //! One slot with everything around it: Redis, two logs with transactions, MySQL's part in two lines, any number of owners.
 
 use super::redis::{FakeRedis, Grip};
+use crate::limits::Board;
 use crate::slot::{
     Action, DueItem, Event, Facts, Fault, FaultKind, Input, JournalChunk, JournalItem, Lane, LogBounds,
     Lookup, Now, Outgoing, ScriptFault, SendOutcome, Slot, SlotConfig, Step, StrayEnd, Target, TxnEnd,
 };
-use crate::limits::Board;
 use crate::slot_store::{Entry, Topic};
 use schemas::control::{ControlKey, TopicLimit, TopicRunning};
 use schemas::due::{Completion, Deliver, DueKind, DueRecord};

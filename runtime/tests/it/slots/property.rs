@@ -241,9 +241,7 @@ impl Case {
                     .iter()
                     .filter(|_| p.members > 0)
                     .filter_map(|m| Some((queues(model.body.get(m)?).unwrap(), *m)))
-                    .flat_map(|(queues, member)| {
-                        queues.into_iter().map(move |topic| Entry { topic, member })
-                    })
+                    .flat_map(|(queues, member)| queues.into_iter().map(move |topic| Entry { topic, member }))
                     .collect();
                 let expected =
                     p.step(|ticket, at| model.settle(ticket, at, &entries, Some(count), None, rebuilt));

@@ -147,7 +147,14 @@ fn records_of_control_keep_their_bytes() {
         check("topic_limit", LIMIT_VERSIONS.len(), case, &sample, TopicLimit::encode, TopicLimit::decode);
     }
     let (running, share) = (samples::running(), samples::share());
-    check("topic_running", RUNNING_VERSIONS.len(), "one", &running, TopicRunning::encode, TopicRunning::decode);
+    check(
+        "topic_running",
+        RUNNING_VERSIONS.len(),
+        "one",
+        &running,
+        TopicRunning::encode,
+        TopicRunning::decode,
+    );
     check("topic_share", SHARE_VERSIONS.len(), "one", &share, TopicShare::encode, TopicShare::decode);
 }
 
