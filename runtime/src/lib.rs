@@ -5,6 +5,7 @@ pub mod answering;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod emission;
 pub mod init;
 pub mod kafka;
