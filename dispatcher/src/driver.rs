@@ -185,7 +185,7 @@ impl Driver {
         while items.len() < INTAKE
             && let Some(record) = self.stream.recv_now()
         {
-            items.push(item(record));
+            items.push(DueItem::of(stray(record)));
         }
         items
     }
@@ -204,7 +204,7 @@ impl Driver {
             () = self.stop.cancelled(), if !stop_told => {}
             received = self.stream.recv(), if wants_due => match received {
                 Ok(Some(record)) => {
-                    let items = self.fetched(vec![item(record)]);
+                    let items = self.fetched(vec![DueItem::of(stray(record))]);
                     self.machine.handle(self.now(), Input::Due(items));
                 }
                 Ok(None) => self.machine.handle(self.now(), Input::AssignmentLost),
@@ -279,14 +279,15 @@ impl Driver {
     }
 }
 
-fn item(record: Record) -> DueItem {
+/// A record with all there is of it.
+pub(crate) fn stray(record: Record) -> Stray {
     let whole_value = match record.cut {
         Some(Cut::TooLarge { value_bytes, value_sha256, .. }) => {
             Some(WholeValue { bytes: value_bytes, sha256: value_sha256 })
         }
         Some(Cut::Undecodable { .. }) | None => None,
     };
-    DueItem::of(Stray {
+    Stray {
         offset: record.offset,
         at: record.at,
         key: record.key.map(Into::into),
@@ -294,5 +295,5 @@ fn item(record: Record) -> DueItem {
         headers: record.headers,
         whole_value,
         problem: String::new(),
-    })
+    }
 }

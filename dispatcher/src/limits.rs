@@ -1,5 +1,6 @@
 //! The limits of callback topics, as one slot sees them: from `control`, shared by all slots of this process, and back.
 
+use crate::driver::stray;
 use crate::metrics::CONTROL_RECORDS;
 use crate::records::rejected;
 use crate::strays::Keeper;
@@ -29,14 +30,7 @@ pub(crate) fn follow(world: &World, keeper: &Keeper, life: &Lifecycle) -> Arc<Co
         if !following {
             return;
         }
-        let stray = Stray {
-            offset: record.offset,
-            at: record.at,
-            key: record.key.clone().map(Into::into),
-            value: record.value.clone().map(Into::into),
-            headers: record.headers.clone(),
-            problem: problem.to_owned(),
-        };
+        let stray = Stray { problem: problem.to_owned(), ..stray(record.clone()) };
         let (keeper, copy) = (keeper.clone(), rejected(&to, (&topic, record.partition), &stray));
         tokio::spawn(async move { keeper.keep(copy).await });
     };
