@@ -15,7 +15,6 @@ use protocol::state::TaskState;
 use runtime::slots::{SlotClient, peek};
 use runtime::store::lookup::{self, Reemission};
 use runtime::store::{Db, Session, StoreError, TaskRow, intents, route, setting, shard, source};
-use schemas::command::identities;
 use schemas::ids::{RowGen, Slot};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -23,13 +22,7 @@ use std::fmt::Write as _;
 
 pub(crate) async fn run(servers: &Servers, args: GetArgs) -> Result<(), Failure> {
     let db = servers.db().await?;
-    let mut found = None;
-    for identity in identities(args.shard_key.as_deref(), &args.task) {
-        found = look(&db, &identity).await.map_err(|e| servers.mysql_failed(&e))?;
-        if found.is_some() {
-            break;
-        }
-    }
+    let found = look(&db, &args).await.map_err(|e| servers.mysql_failed(&e))?;
     let Some(mut found) = found else {
         let hint = match args.shard_key {
             None => "if it was submitted with a shard key, give --shard-key",
@@ -91,9 +84,10 @@ enum InRedis {
     Place(peek::Place),
 }
 
-async fn look(db: &Db, identity: &[u8; 16]) -> Result<Option<Found>, StoreError> {
+async fn look(db: &Db, args: &GetArgs) -> Result<Option<Found>, StoreError> {
     let mut session = db.session().await?;
-    let Some(task) = lookup::task(&mut session, identity).await? else { return Ok(None) };
+    let found = lookup::task_called(&mut session, args.shard_key.as_deref(), &args.task).await?;
+    let Some(task) = found else { return Ok(None) };
     let slot = slot_of(&mut session, &task).await?;
     let row = RowGen { id: task.id, generation: task.generation };
     let (place, life) = place_of(&mut session, &task, row).await?;
