@@ -2,6 +2,9 @@
 
 use anyhow::Result;
 use devstack::topics::Record;
+use rdkafka::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord};
 use serde_json::Value;
 use std::time::Duration;
 use tests::{Expected, Task, World, now_ms};
@@ -118,5 +121,56 @@ async fn limits_that_make_no_sense_are_refused_with_a_remedy() -> Result<()> {
     world.pipeline.duectl_ok(&["limit", "clear", "orders"]).await?;
     world.pipeline.duectl_ok(&["resume", "orders"]).await?;
     assert_eq!(world.pipeline.duectl_ok(&["limit", "list", "--json"]).await?.trim(), "[]");
+    Ok(())
+}
+
+/// What a consumer says of a delivery when it is through.
+async fn succeeded(world: &World, deliveries: &[Record]) -> Result<()> {
+    let producer: FutureProducer =
+        ClientConfig::new().set("bootstrap.servers", &world.pipeline.addresses().kafka).create()?;
+    let topic = world.pipeline.names().acks();
+    for delivery in deliveries {
+        let id = delivery.header("duestream-delivery-id").unwrap_or_default();
+        let headers = OwnedHeaders::new()
+            .insert(Header { key: "duestream-delivery-id", value: Some(id) })
+            .insert(Header { key: "duestream-ack", value: Some("succeeded") });
+        let key = delivery.header("duestream-task-id").unwrap_or_default();
+        let record = FutureRecord::<str, [u8]>::to(&topic).key(key).headers(headers);
+        producer.send(record, Duration::from_secs(10)).await.map_err(|(error, _)| error)?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_more_deliveries_are_in_flight_than_allowed_and_acks_make_room() -> Result<()> {
+    const MOST: usize = 6;
+    let world = World::started("limit_in_flight").await?;
+    let topic = world.topic("out", 2).await?;
+    world.pipeline.duectl_ok(&["limit", "set", &topic, "--in-flight", "6"]).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let now = now_ms();
+    let tasks: Vec<Task> =
+        (0..30).map(|n| Task::new(&format!("t{n}"), &topic, now).with("duestream-completion", "on_ack")).collect();
+    world.submit(&tasks).await?;
+    let mut acked = 0;
+    while acked < 30 {
+        let wanted = (acked + MOST).min(30);
+        world.delivered(&[&topic], wanted).await?;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let seen = world.visible(&[&topic]).await?;
+        assert!(seen.len() <= acked + MOST, "{} in flight", seen.len() - acked);
+        if acked == 0 {
+            let listed = world.pipeline.duectl_ok(&["limit", "list", "--json"]).await?;
+            let listed: Value = serde_json::from_str(&listed)?;
+            assert_eq!(listed[0]["running"].as_i64(), Some(6), "{listed}");
+        }
+        // Records of two partitions come in any order: what is not acked yet is acked now.
+        let ids: Vec<&str> = seen.iter().filter_map(|record| record.header("duestream-task-id")).collect();
+        assert_eq!(ids.len(), ids.iter().collect::<std::collections::BTreeSet<_>>().len(), "each once");
+        succeeded(&world, &seen).await?;
+        acked = seen.len();
+    }
+    let task_ids = (0..30).map(|n| format!("t{n}")).collect();
+    world.check(&Expected { task_ids, topics: vec![topic] }).await?;
     Ok(())
 }
