@@ -31,7 +31,9 @@ pub fn records(data: &[u8]) {
         b'L' => limit(&framed(TopicLimit::default().encode())),
         b'N' => count(&framed(TopicRunning { running: 0, journal_next: 0, at: 0 }.encode())),
         b'S' => share(&framed(least_share().encode())),
-        _ => [due, journal, body, options, history, ack, reply, limit, count, share].iter().for_each(|read| read(rest)),
+        _ => [due, journal, body, options, history, ack, reply, limit, count, share]
+            .iter()
+            .for_each(|read| read(rest)),
     });
 }
 

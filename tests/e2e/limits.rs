@@ -149,8 +149,9 @@ async fn no_more_deliveries_are_in_flight_than_allowed_and_acks_make_room() -> R
     world.pipeline.duectl_ok(&["limit", "set", &topic, "--in-flight", "6"]).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let now = now_ms();
-    let tasks: Vec<Task> =
-        (0..30).map(|n| Task::new(&format!("t{n}"), &topic, now).with("duestream-completion", "on_ack")).collect();
+    let tasks: Vec<Task> = (0..30)
+        .map(|n| Task::new(&format!("t{n}"), &topic, now).with("duestream-completion", "on_ack"))
+        .collect();
     world.submit(&tasks).await?;
     let mut acked = 0;
     while acked < 30 {
