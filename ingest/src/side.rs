@@ -124,6 +124,7 @@ impl<S: Side> Running<S> {
         self.gate.open();
         let mut workers = Workers::<S> {
             input,
+            id,
             topic: self.topic.clone(),
             deps: self.deps.clone(),
             life: self.life.clone(),
@@ -208,6 +209,7 @@ impl<S: Side> Running<S> {
 
 struct Workers<S: Side> {
     input: Arc<S::Input>,
+    id: TopicId,
     topic: Arc<str>,
     deps: Arc<Deps>,
     life: Lifecycle,
@@ -223,7 +225,8 @@ impl<S: Side> Workers<S> {
         if let Some(earlier) = self.gone.insert(key, turn.gone.clone()) {
             earlier.cancel();
         }
-        let worker = Worker::new(self.input.clone(), Arc::new(turn), self.deps.admin.clone(), stream);
+        let worker =
+            Worker::new(self.input.clone(), self.id, Arc::new(turn), self.deps.admin.clone(), stream);
         self.running.spawn(worker.run());
     }
 

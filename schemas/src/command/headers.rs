@@ -16,6 +16,9 @@ pub(super) fn read<'a>(record: &RecordView<'a>) -> Submitted<'a> {
             continue;
         }
         let Some(&field) = Field::ALL.iter().find(|field| field.header().as_bytes() == header.name) else {
+            if submitted.is_refused() {
+                continue;
+            }
             let problem = "is not one that a command may have";
             let code = ReasonCode::UnknownField;
             submitted.refuse(Refusal::of_name(code, "the header", header.name, problem));
