@@ -15,6 +15,8 @@ use crate::config::Registry as RegistryKeys;
 use crate::metrics::SCHEMAS;
 use crate::turn::{Stop, Turn};
 use client::{Answer, Client};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use schemas::command::{KnownSchemas, Lookup, WriterSchema, WriterSchemas};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +25,8 @@ use tokio::time::Instant;
 
 /// Ids that are kept at a time. A schema takes some ten KiB.
 const MOST: usize = 1_000;
+/// Ids that are asked for at a time, for one batch.
+const MOST_AT_ONCE: usize = 32;
 /// Least pause after a registry that gave no answer.
 const LEAST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -72,11 +76,18 @@ impl BatchSchemas<'_> {
     /// Fetches these; waits for a registry that does not answer.
     pub async fn fetch(&mut self, ids: HashSet<u32>, turn: &Turn) -> Result<(), Stop> {
         let Some(registry) = &self.schemas.registry else { return Ok(()) };
-        for id in ids {
-            let lookup = registry.fetch(id, turn).await?;
-            self.fetched.insert(id, lookup);
+        // Side by side: invented ids, however many, must not hold up for long what stands beside them.
+        let mut fetching = FuturesUnordered::new();
+        let mut ids = ids.into_iter();
+        loop {
+            while fetching.len() < MOST_AT_ONCE
+                && let Some(id) = ids.next()
+            {
+                fetching.push(async move { (id, registry.fetch(id, turn).await) });
+            }
+            let Some((id, lookup)) = fetching.next().await else { return Ok(()) };
+            self.fetched.insert(id, lookup?);
         }
-        Ok(())
     }
 }
 

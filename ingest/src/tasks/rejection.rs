@@ -5,7 +5,7 @@ use crate::metrics::ALARMS;
 use crate::turn::{Stop, Turn};
 use runtime::kafka::{Cut, OutRecord, Record};
 use runtime::rejection::shortened;
-use schemas::command::{MAX_HEADERS, Refusal};
+use schemas::command::Refusal;
 use schemas::delivery::rejected::WholeValue;
 use schemas::delivery::{Origin, rejected_headers};
 use schemas::record::Header;
@@ -26,8 +26,6 @@ pub fn of(record: &Record, refusal: &Refusal, names: &Names) -> OutRecord {
         headers: record.headers.clone(),
         ..OutRecord::to(names.rejected())
     };
-    // With ours behind them nobody could read any.
-    out.headers.truncate(MAX_HEADERS);
     out.headers.extend(added.map(|added| Header { name: added.name.to_owned(), value: added.value }));
     match &record.cut {
         Some(Cut::TooLarge { value_bytes, value_sha256, .. }) => {
