@@ -17,8 +17,8 @@ pub async fn waiting_for_acks(names: &[&str], toml: &str) -> (Pipeline, Running,
     let pipeline = Pipeline::new().await;
     pipeline.sql(&format!("UPDATE shard SET cursor_at = {}", now_ms() + HOUR_MS)).await;
     let due_at = now_ms() + 1_000;
-    pipeline.submit(names.iter().map(|id| pipeline.task(id, due_at).header("duestream-shard-key", "key 0")).collect()).await;
-    assert_eq!(protocol::route::shard_of("", Some("key 0"), 4).0 & 1, 0, "slot 0");
+    pipeline.submit(names.iter().map(|id| pipeline.task(id, due_at).header("duestream-shard-key", "key 4")).collect()).await;
+    assert_eq!(protocol::route::shard_of("", Some("key 4"), 4).0 & 1, 0, "slot 0");
     let ingest = pipeline.ingest(toml);
     pipeline.confirmed(&pipeline.names.tasks(), i64::try_from(names.len()).unwrap()).await;
     on_ack(&pipeline, &RowOptions::default()).await;
