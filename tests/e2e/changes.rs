@@ -26,7 +26,7 @@ fn in_state(state: TaskState) -> String {
 async fn a_task_cancelled_before_it_is_due_is_never_delivered_wherever_it_waits() -> Result<()> {
     let world = World::started("cancelled").await?;
     let topic = world.topic("out", 2).await?;
-    let (soon, far) = (now_ms() + 6_000, now_ms() + 3_600_000);
+    let (soon, far) = (now_ms() + 10_000, now_ms() + 3_600_000);
     // In Redis, and beyond the cursors; one of each kind stays.
     let tasks = [
         Task::new("soon", &topic, soon),
@@ -68,7 +68,7 @@ async fn cancels_that_race_with_their_deliveries_are_all_answered_and_the_answer
     const BEFORE_MS: [i64; 10] = [-1, 0, 1, -600, -300, -150, -100, -70, -50, -30];
     let world = World::started("race").await?;
     let topic = world.topic("out", 4).await?;
-    let first_at = now_ms() + 6_000;
+    let first_at = now_ms() + 8_000;
     let due_at = |n: usize| first_at + 10 * i64::try_from(n).expect("small");
     let id = |n: usize| format!("t{n}");
     let tasks: Vec<Task> = (0..TASKS).map(|n| Task::new(&id(n), &topic, due_at(n))).collect();
@@ -113,7 +113,7 @@ async fn a_task_is_moved_earlier_later_and_repeatedly_and_delivered_at_its_last_
     let world = World::started("moved").await?;
     let topic = world.topic("out", 2).await?;
     let (now, hour) = (now_ms(), 3_600_000);
-    let (near, far) = (now + 7_000, now + hour);
+    let (near, far) = (now + 10_000, now + hour);
     let from = [
         ("earlier", far),
         ("later", near),
@@ -127,12 +127,12 @@ async fn a_task_is_moved_earlier_later_and_repeatedly_and_delivered_at_its_last_
     world.submit(&tasks).await?;
     world.await_accepted(from.len()).await?;
     let to = [
-        ("earlier", now + 9_000),
-        ("later", now + 9_500),
-        ("in redis, earlier", now + 9_250),
+        ("earlier", now + 12_000),
+        ("later", now + 12_500),
+        ("in redis, earlier", now + 12_250),
         ("often", far),
-        ("often", now + 8_500),
-        ("often", now + 9_750),
+        ("often", now + 11_500),
+        ("often", now + 12_750),
         ("fired", now - 1),
         ("fired in redis", now - 1),
         ("away", far),

@@ -14,7 +14,7 @@ async fn intend(pipeline: &Pipeline, row: &PendingRow, n: u64, op: u8, due_at: O
     pipeline
         .sql(&format!(
             "INSERT INTO `change` (command, id, gen, kind, op, new_due_at, received_at, resend_at, reply, task_id, shard_key, \
-             correlation) VALUES ({command}, {}, {}, 1, {op}, {due_at}, 5, 5, 1, '{}', 'key 0', 'nr {n}')",
+             correlation) VALUES ({command}, {}, {}, 1, {op}, {due_at}, 5, 5, 1, '{}', 'key 4', 'nr {n}')",
             row.id, row.generation.0, row.task_id
         ))
         .await;

@@ -119,7 +119,7 @@ async fn at_or_below_the_cursor_the_journal_decides_and_nobody_is_answered_befor
     let pipeline = Pipeline::new().await;
     cursors_ahead(&pipeline).await;
     let soon = now_ms() + 60_000;
-    let key = |record: OutRecord| record.header("duestream-shard-key", "key 0");
+    let key = |record: OutRecord| record.header("duestream-shard-key", "key 4");
     let tasks = ["cancelled", "moved", "sent"];
     pipeline.submit(tasks.iter().map(|id| key(pipeline.task(id, soon))).collect()).await;
     let ingest = pipeline.ingest("");
@@ -205,7 +205,7 @@ async fn what_is_running_or_over_is_answered_as_it_stands() {
     let pipeline = Pipeline::new().await;
     cursors_ahead(&pipeline).await;
     let soon = now_ms() + 1_000;
-    let key = |record: OutRecord| record.header("duestream-shard-key", "key 0");
+    let key = |record: OutRecord| record.header("duestream-shard-key", "key 4");
     let names = ["running", "done", "dead", "expiring"];
     pipeline.submit(names.iter().map(|id| key(pipeline.task(id, soon))).collect()).await;
     let ingest = pipeline.ingest("");

@@ -105,7 +105,7 @@ async fn the_options_of_a_task_come_with_its_command_in_every_form_and_decide_it
     let due_at = now_ms() + 1_000;
     let avro = TaskCommand {
         task_id: text("avro"),
-        shard_key: text("key 0"),
+        shard_key: text("key 4"),
         topic: Some(pipeline.callback.clone()),
         due_at: Some(AvroTime::Ms(due_at)),
         completion: text("on_ack"),
@@ -116,13 +116,13 @@ async fn the_options_of_a_task_come_with_its_command_in_every_form_and_decide_it
         ..TaskCommand::default()
     };
     let json = format!(
-        r#"{{"task_id": "json", "shard_key": "key 0", "topic": "{}", "due_at": {due_at}, "completion": "on_ack",
+        r#"{{"task_id": "json", "shard_key": "key 4", "topic": "{}", "due_at": {due_at}, "completion": "on_ack",
             "max_attempts": 2, "backoff": "fixed:7000ms", "ack_timeout": "PT10M", "max_stalls": "0"}}"#,
         pipeline.callback
     );
     let headers = pipeline
         .task("headers", due_at)
-        .header("duestream-shard-key", "key 0")
+        .header("duestream-shard-key", "key 4")
         .header("duestream-completion", "on_ack")
         .header("duestream-max-attempts", "2")
         .header("duestream-backoff", "fixed:7s")
@@ -245,7 +245,7 @@ async fn a_dead_task_is_replayed_once_with_its_body_and_history_as_a_new_attempt
     pipeline.sql(&format!("UPDATE shard SET cursor_at = {}", now_ms() + HOUR_MS)).await;
     let ingest = pipeline.ingest("");
     let due_at = now_ms() + 1_000;
-    let task = |id: &str| pipeline.task(id, due_at).header("duestream-shard-key", "key 0").header("own", "1");
+    let task = |id: &str| pipeline.task(id, due_at).header("duestream-shard-key", "key 4").header("own", "1");
     pipeline
         .submit(vec![
             task("t")
@@ -286,7 +286,7 @@ async fn a_dead_task_is_replayed_once_with_its_body_and_history_as_a_new_attempt
                 .key("k")
                 .header("duestream-op", "cancel")
                 .header("duestream-task-id", "cancelled")
-                .header("duestream-shard-key", "key 0")
+                .header("duestream-shard-key", "key 4")
                 .header("duestream-reply", "true")
                 .header("duestream-correlation", "cancel"),
         ])
@@ -340,7 +340,7 @@ async fn after_a_kill_a_replay_that_was_committed_is_emitted_by_the_next_owner_a
     let pipeline = Pipeline::new().await;
     pipeline.sql(&format!("UPDATE shard SET cursor_at = {}", now_ms() + HOUR_MS)).await;
     let first = pipeline.ingest("");
-    pipeline.submit(vec![pipeline.task("t", now_ms() + 1_000).header("duestream-shard-key", "key 0")]).await;
+    pipeline.submit(vec![pipeline.task("t", now_ms() + 1_000).header("duestream-shard-key", "key 4")]).await;
     pipeline.confirmed(&pipeline.names.tasks(), 1).await;
     let row = pipeline.pending().await["t"].clone();
     settle(&pipeline, &[(&row, EntryKind::Buried)]).await;
