@@ -7,6 +7,7 @@ mod answers;
 mod changes;
 mod journal;
 mod life;
+mod limits;
 mod outages;
 mod pipeline;
 mod registry;
