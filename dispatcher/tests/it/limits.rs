@@ -120,7 +120,9 @@ async fn garbage_on_control_is_copied_to_rejected_and_the_limits_hold_on() {
     rig.limit(&topic, Some(TopicLimit { paused: true, ..TopicLimit::default() })).await;
     rig.say(topic.as_bytes(), Some(b"garbage".to_vec())).await;
     rig.say(b"no key of ours", Some(b"x".to_vec())).await;
-    let kept = rig.visible_when(&rig.names.rejected(), 2).await;
+    let mut kept = rig.visible_when(&rig.names.rejected(), 2).await;
+    // Each is copied by itself.
+    kept.sort_by_key(|record| record.value.clone());
     assert_eq!(kept[0].value.as_deref(), Some(&b"garbage"[..]));
     assert_eq!(header(&kept[0], "duestream-rejected-reason").as_deref(), Some("foreign_record"));
     rig.emit(0, &[due(1, &topic, now_ms())]).await;

@@ -8,6 +8,7 @@ mod changes;
 mod commands;
 mod journal;
 mod life;
+mod limits;
 mod outages;
 mod pipeline;
 mod registry;
