@@ -180,7 +180,7 @@ impl Setup {
         setup.acks = dice.pick(&[1, 2]);
         setup.on_ack = dice.pick(&[0, 200, 700, 1_000]);
         // Longer than the horizon: the next attempt lies beyond the cursor.
-        let step_ms = dice.pick(&[100, 0, 4_000]);
+        let step_ms = dice.pick(&[100, 1, 4_000]);
         setup.options.backoff = setup.options.backoff.map(|backoff| Backoff { step_ms, ..backoff });
         setup.options.max_attempts = Some(dice.pick(&[3, 1, 2]));
         setup.options.max_stalls = Some(dice.pick(&[2, 0, 1]));

@@ -136,7 +136,7 @@ fn case_20_acks_before_the_entry_of_their_delivery_wait_for_it() {
 #[test]
 fn case_20_late_success_ends_whatever_attempt_waits_or_runs() {
     // Beyond the cursor, below it, running again.
-    for (step_ms, wait_ms) in [(60_000, 100), (500, 100), (0, 900)] {
+    for (step_ms, wait_ms) in [(60_000, 100), (500, 100), (1, 900)] {
         let mut case = Case::started(|setup| {
             setup.options.backoff = setup.options.backoff.map(|b| schemas::options::Backoff { step_ms, ..b });
             setup.options.ack_timeout_ms = Some(60_000);
@@ -282,7 +282,7 @@ fn case_20_every_step_of_the_acks_side_may_die() {
         for steps in 0..30 {
             let mut case = Case::started(|setup| {
                 setup.options.backoff = setup.options.backoff.map(|b| schemas::options::Backoff {
-                    step_ms: 0,
+                    step_ms: 1,
                     jitter_ms: 0,
                     ..b
                 });
