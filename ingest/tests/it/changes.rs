@@ -308,8 +308,10 @@ async fn after_a_kill_withdrawals_emissions_and_answers_are_sent_again() {
     pipeline.confirmed(&pipeline.names.tasks(), 7).await;
     assert_eq!(told(&pipeline, 2).await, answers([("2", "cancelled"), ("3", "not_found")]));
     let rows = pipeline.pending().await;
+    // What the first one had queued may still come, too: an emission that is doubled is dropped by the dispatcher.
     let mut dues = later_dues(&pipeline).await;
     dues.sort_unstable();
+    dues.dedup();
     let mut expected =
         [(rows["near"].id.0, Generation(1), None), (rows["fired"].id.0, Generation(2), Some(soon))];
     expected.sort_unstable();
