@@ -115,7 +115,7 @@ async fn a_tasks_topic_that_was_created_again_gets_a_new_number() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_was_created_again_and_filled_is_not_read_under_its_old_number() {
     let pipeline = Pipeline::new().await;
-    // The partition stands still and looks again twice before the topic's id is compared.
+    // The partition stands still and looks again before the topic's id is compared by the clock.
     let ingest = pipeline.ingest("[confirm]\ntopic_check = \"25s\"\n");
     let unnamed = |n: usize| {
         OutRecord::to("")
@@ -128,6 +128,7 @@ async fn a_topic_that_was_created_again_and_filled_is_not_read_under_its_old_num
     pipeline.confirmed(&tasks, 3).await;
     pipeline.delete_topic(&tasks).await;
     pipeline.create_source(&tasks, 1).await;
+    ingest.unready("position 3 lies above the end 0").await;
     pipeline.submit((0..10).map(unnamed).collect()).await;
     crate::pipeline::until("the new topic is read", || async {
         let stored = pipeline.tasks().await;

@@ -204,24 +204,6 @@ fn hostile_schemas_are_refused() {
 }
 
 #[test]
-fn a_schema_that_only_logical_types_tell_from_another_is_not_added() {
-    let with = |kind: serde_json::Value| {
-        let mut schema: serde_json::Value = serde_json::from_str(TASK_COMMAND_VERSIONS[0]).unwrap();
-        let fields = schema["fields"].as_array_mut().unwrap();
-        fields.iter_mut().find(|field| field["name"] == "due_at").unwrap()["type"][1] = kind;
-        schema.to_string()
-    };
-    let logical = |name: &str| with(json!({"type": "long", "logicalType": name}));
-    for same in [with(json!("long")), logical("timestamp-millis")] {
-        KnownSchemas::shipped().add(&same).unwrap();
-    }
-    for other in [logical("timestamp-micros"), logical("local-timestamp-millis")] {
-        let fault = KnownSchemas::shipped().add(&other).unwrap_err().to_string();
-        assert!(fault.contains("has the fingerprint of another one"), "{fault}");
-    }
-}
-
-#[test]
 fn a_schema_at_the_limits_is_taken() {
     // A named type may be used again and again; only itself it may not hold.
     let fields = json!([
