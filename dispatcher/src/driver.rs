@@ -252,7 +252,7 @@ impl Driver {
                 Input::Done
             }
             Action::Ask(shares) => {
-                self.limits.ask(shares);
+                self.limits.ask(&shares);
                 Input::Done
             }
             Action::Send { lane, begin, records, journal, wait } => {

@@ -71,7 +71,7 @@ impl Limits {
     }
 
     /// Begins to write what the slot wants of limits.
-    pub(crate) fn ask(&self, shares: Vec<(Topic, Option<TopicShare>)>) {
+    pub(crate) fn ask(&self, shares: &[(Topic, Option<TopicShare>)]) {
         CONTROL_RECORDS.with(&["share"]).increment(shares.len() as u64);
         let key = |topic: &Topic| ControlKey::Share(topic.to_string(), self.slot);
         let records = shares

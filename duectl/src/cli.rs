@@ -114,7 +114,7 @@ pub struct LimitSetArgs {
     /// Most deliveries per second, minute or hour (s, m, h), all slots together; none lifts it
     #[arg(long, value_parser = limit::rate, value_name = "N/s")]
     pub rate: Option<limit::Wanted<Rate>>,
-    /// Most deliveries of on_ack tasks that wait for their consumer at a time, all slots together; none lifts it
+    /// Most deliveries of `on_ack` tasks that wait for their consumer at a time, all slots together; none lifts it
     #[arg(long, value_parser = limit::in_flight, value_name = "N")]
     pub in_flight: Option<limit::Wanted<u32>>,
 }
@@ -216,19 +216,19 @@ pub struct SubmitArgs {
     /// Buried instead of delivered from this time on
     #[arg(long, value_name = "TIME")]
     pub expires_at: Option<String>,
-    /// When the task is done: on_delivery or on_ack [default: as ingest has it for the topic, or on_delivery]
+    /// When the task is done: `on_delivery` or `on_ack` [default: as ingest has it for the topic, or `on_delivery`]
     #[arg(long, value_name = "WHEN")]
     pub completion: Option<String>,
-    /// Of an on_ack task: failed attempts after which it is given up
+    /// Of an `on_ack` task: failed attempts after which it is given up
     #[arg(long, value_name = "N")]
     pub max_attempts: Option<String>,
-    /// Of an on_ack task: pause before the next attempt, such as fixed:30s or exponential:1s,cap=1h
+    /// Of an `on_ack` task: pause before the next attempt, such as fixed:30s or exponential:1s,cap=1h
     #[arg(long)]
     pub backoff: Option<String>,
-    /// Of an on_ack task: how long its consumer may be silent
+    /// Of an `on_ack` task: how long its consumer may be silent
     #[arg(long, value_name = "DURATION")]
     pub ack_timeout: Option<String>,
-    /// Of an on_ack task: stalled attempts that are forgiven
+    /// Of an `on_ack` task: stalled attempts that are forgiven
     #[arg(long, value_name = "N")]
     pub max_stalls: Option<String>,
     /// Spread a herd of equal due times: parts x offset + jitter, such as 10x10s+5s

@@ -211,6 +211,7 @@ fn finish(life: &mut Life, ack: &Ack, row: &Held, shard: schemas::ids::Shard) ->
 }
 
 /// How an attempt that failed or stalled goes on.
+#[derive(Clone, Copy)]
 pub(crate) enum AttemptEnd {
     /// It had been cancelled.
     Stop,

@@ -22,7 +22,7 @@ pub struct FilterArgs {
     /// Callback topic; may be repeated
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
-    /// Reason of the burial, such as attempts_exhausted; may be repeated
+    /// Reason of the burial, such as `attempts_exhausted`; may be repeated
     #[arg(long = "reason", value_name = "CODE")]
     pub reasons: Vec<String>,
     /// Task id; may be repeated

@@ -53,7 +53,7 @@ pub struct Decided {
 
 impl Wanted {
     /// What a cancel or reschedule wants.
-    pub fn of_change(command: RowId, at: i64, change: schemas::command::Change) -> Wanted {
+    pub fn of_change(command: RowId, at: i64, change: &schemas::command::Change) -> Wanted {
         let op = match change.op {
             ChangeOp::Cancel => Op::Cancel,
             ChangeOp::Reschedule { due_at, expires_at } => Op::Reschedule(Reschedule { due_at, expires_at }),

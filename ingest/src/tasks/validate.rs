@@ -63,7 +63,7 @@ fn valid(tasks: &Tasks, id: RowId, command: Command, at: i64) -> Valid {
         Command::Schedule(schedule) => {
             Valid::Schedule(Box::new(Candidate::new(id, *schedule, at, tasks.deps.shards)))
         }
-        Command::Change(change) => Valid::Change(Box::new(Wanted::of_change(id, at, *change))),
+        Command::Change(change) => Valid::Change(Box::new(Wanted::of_change(id, at, &change))),
         Command::Replay(replay) => Valid::Change(Box::new(Wanted::of_replay(id, at, *replay))),
     }
 }

@@ -307,7 +307,7 @@ impl<'a> Line<'a> {
                     Report::Failed { reason, permanent } => {
                         let reason = reason.as_deref();
                         let reason =
-                            reason.map(|text| text[..text.floor_char_boundary(MAX_REASON_BYTES)].as_bytes());
+                            reason.map(|text| &text.as_bytes()[..text.floor_char_boundary(MAX_REASON_BYTES)]);
                         Columns { op: if *permanent { FAILED_FOR_GOOD } else { FAILED }, reason, ..common }
                     }
                 }

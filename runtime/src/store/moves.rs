@@ -93,17 +93,17 @@ static DELETE_RUNNING: Sql = Sql::hot(
 pub async fn write(tx: &mut Tx, moved: &[Moved]) -> Result<(), StoreError> {
     let mut by_id: Vec<&Moved> = moved.iter().collect();
     by_id.sort_unstable_by_key(|row| row.from.id);
-    Batch::of(&TASKS, by_id, task).run(tx).await?;
+    Batch::of(&TASKS, &by_id, task).run(tx).await?;
     let mut kinds = Kinds::default();
     moved.iter().for_each(|row| kinds.sort_in(row));
     kinds.order();
     // Into the other table before the row goes from its own.
-    Batch::of(&TO_RUNNING, kinds.to_running, to_running).run(tx).await?;
-    Batch::of(&TO_PENDING, kinds.to_pending, to_pending).run(tx).await?;
-    Batch::of(&PENDING, kinds.within_pending, within_pending).run(tx).await?;
-    Batch::of(&RUNNING, kinds.within_running, within_running).run(tx).await?;
-    Batch::of(&DELETE_PENDING, kinds.from_pending, key).run(tx).await?;
-    Batch::of(&DELETE_RUNNING, kinds.from_running, key).run(tx).await
+    Batch::of(&TO_RUNNING, &kinds.to_running, to_running).run(tx).await?;
+    Batch::of(&TO_PENDING, &kinds.to_pending, to_pending).run(tx).await?;
+    Batch::of(&PENDING, &kinds.within_pending, within_pending).run(tx).await?;
+    Batch::of(&RUNNING, &kinds.within_running, within_running).run(tx).await?;
+    Batch::of(&DELETE_PENDING, &kinds.from_pending, key).run(tx).await?;
+    Batch::of(&DELETE_RUNNING, &kinds.from_running, key).run(tx).await
 }
 
 /// Rows by what has to be written for them.
@@ -229,9 +229,9 @@ struct Batch {
 }
 
 impl Batch {
-    fn of<T>(sql: &'static Sql, rows: Vec<T>, fill: impl Fn(&mut JsonRows, &T)) -> Batch {
+    fn of<T>(sql: &'static Sql, rows: &[T], fill: impl Fn(&mut JsonRows, &T)) -> Batch {
         let mut parts: Vec<JsonRows> = Vec::new();
-        for row in &rows {
+        for row in rows {
             if parts.last().is_none_or(|part| part.bytes() >= MAX_BYTES) {
                 parts.push(JsonRows::new());
             }

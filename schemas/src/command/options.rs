@@ -30,7 +30,7 @@ pub(super) fn complete(
     given: &TaskOptions,
     defaults: TaskOptions,
 ) -> Result<TaskOptions, Refusal> {
-    let all = given.clone().or(defaults);
+    let all = given.or(defaults);
     if all.completion.unwrap_or_default() == Completion::OnDelivery
         && let Some(field) = OF_ACKS.into_iter().find(|field| submitted.bytes(*field).is_some())
     {

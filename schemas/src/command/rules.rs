@@ -42,7 +42,7 @@ impl Rules {
     /// What a task for this callback topic is where it does not say.
     pub fn defaults_of(&self, topic: &str) -> TaskOptions {
         let found = self.defaults.iter().find(|(pattern, _)| pattern.matches(topic));
-        found.map_or_else(TaskOptions::default, |(_, options)| options.clone())
+        found.map_or_else(TaskOptions::default, |(_, options)| *options)
     }
 
     /// Checks a callback topic. `field`: how the producer named it.

@@ -5,7 +5,7 @@ use crate::due::Completion;
 use crate::row::RowOptions;
 
 /// Options as a command gives them, or as the configuration has them for a callback topic. `None`: nothing is said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskOptions {
     /// When the task is done.
     pub completion: Option<Completion>,
@@ -68,11 +68,11 @@ mod tests {
             window: "1m".parse().ok(),
             ..TaskOptions::default()
         };
-        assert_eq!(TaskOptions::default().or(default.clone()), default);
+        assert_eq!(TaskOptions::default().or(default), default);
         let own = TaskOptions { max_attempts: Some(1), window: "0s".parse().ok(), ..TaskOptions::default() };
-        let both = own.clone().or(default.clone());
+        let both = own.or(default);
         assert_eq!((both.max_attempts, both.backoff), (Some(1), default.backoff));
         assert_eq!((both.spread, both.window), (None, own.window));
-        assert_eq!(default.clone().or(own), default);
+        assert_eq!(default.or(own), default);
     }
 }
