@@ -162,7 +162,7 @@ mod tests {
         let window = TaskOptions { window: "1m".parse().ok(), ..TaskOptions::default() };
         assert_eq!(b.rules.defaults_of("orders.new"), window);
         let all = TaskOptions { spread: "10x10s+5s".parse().ok(), ..TaskOptions::default() };
-        assert_eq!((a.rules.defaults_of("other"), b.rules.defaults_of("other")), (all.clone(), all));
+        assert_eq!((a.rules.defaults_of("other"), b.rules.defaults_of("other")), (all, all));
     }
 
     #[test]

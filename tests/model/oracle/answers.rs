@@ -241,8 +241,8 @@ impl Oracle {
         for (partition, log) in kafka.acks.iter().enumerate() {
             let next = db.position[&(ACKS, partition as i32)].next;
             let unapplied = log.iter().skip(next as usize);
-            let said = unapplied.filter(|(at, record)| *at <= deadline_at && speaks_of(record, row));
-            if let Some((at, record)) = said.last() {
+            let mut said = unapplied.filter(|(at, record)| *at <= deadline_at && speaks_of(record, row));
+            if let Some((at, record)) = said.next_back() {
                 let (at, record) = (*at, record.clone());
                 self.fail(|| {
                     format!(
