@@ -356,7 +356,10 @@ async fn after_a_kill_a_replay_that_was_committed_is_emitted_by_the_next_owner_a
     let second = pipeline.ingest("");
     pipeline.confirmed(&pipeline.names.tasks(), 2).await;
     assert_eq!(pipeline.pending().await["t"], again);
-    let emitted: Vec<_> = pipeline.due().await.into_iter().map(|(_, due)| (due.id, due.generation)).collect();
+    let mut emitted: Vec<_> =
+        pipeline.due().await.into_iter().map(|(_, due)| (due.id, due.generation)).collect();
+    // At least once: the first owner may have got one through before it died.
+    emitted.dedup();
     assert_eq!(emitted, [(again.id, Generation(2))]);
     assert_eq!(told(&pipeline, 1).await["1"], "accepted");
     second.stop().await;
