@@ -11,7 +11,7 @@ use schemas::due::{Completion, DueKind};
 use schemas::ids::Generation;
 use schemas::journal::EntryKind;
 use schemas::row::{RowHistory, RowOptions};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
@@ -356,10 +356,11 @@ async fn after_a_kill_a_replay_that_was_committed_is_emitted_by_the_next_owner_a
     let second = pipeline.ingest("");
     pipeline.confirmed(&pipeline.names.tasks(), 2).await;
     assert_eq!(pipeline.pending().await["t"], again);
-    // What the first one had queued may still come, too: an emission that is doubled is dropped by the dispatcher.
-    let emitted: HashSet<_> =
+    let mut emitted: Vec<_> =
         pipeline.due().await.into_iter().map(|(_, due)| (due.id, due.generation)).collect();
-    assert_eq!(emitted, HashSet::from([(again.id, Generation(2))]));
+    // At least once: the first owner may have got one through before it died.
+    emitted.dedup();
+    assert_eq!(emitted, [(again.id, Generation(2))]);
     assert_eq!(told(&pipeline, 1).await["1"], "accepted");
     second.stop().await;
     pipeline.finish().await;

@@ -10,7 +10,7 @@ printf '%s' 'Grüße from kcat' | kcat -b "$KAFKA_BOOTSTRAP" -P -t "$tasks" -k o
 # end snippet
 
 # begin snippet cancel
-echo order-4712: | kcat -b "$KAFKA_BOOTSTRAP" -P -Z -K : -t "$tasks" -X partitioner=murmur2_random \
+echo order-4711: | kcat -b "$KAFKA_BOOTSTRAP" -P -Z -K : -t "$tasks" -X partitioner=murmur2_random \
   -H duestream-op=cancel -H duestream-task-id=kcat-2
 # end snippet
 
