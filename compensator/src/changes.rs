@@ -37,9 +37,11 @@ impl Resender {
             return Ok(0);
         }
         // First, so that whatever fails below is not tried again at once, and what cannot be done holds up nobody.
-        let later: Vec<(RowId, i64)> = waiting.iter().map(|row| (row.command, now + self.pause(row, now))).collect();
+        let later: Vec<(RowId, i64)> =
+            waiting.iter().map(|row| (row.command, now + self.pause(row, now))).collect();
         intents::later(&mut session, &later).await?;
-        let (answered, open): (Vec<Waiting>, Vec<Waiting>) = waiting.into_iter().partition(|row| row.answered);
+        let (answered, open): (Vec<Waiting>, Vec<Waiting>) =
+            waiting.into_iter().partition(|row| row.answered);
         self.withdraw(&mut session, &open, now).await?;
         self.tell(&mut session, answered.iter().map(|row| row.id).collect()).await?;
         Ok((answered.len() + open.len()) as u64)
@@ -59,10 +61,13 @@ impl Resender {
         let wanted: BTreeSet<RowId> = waiting.iter().map(|row| row.command).collect();
         let ids: BTreeSet<RowId> = waiting.iter().map(|row| row.id).collect();
         let mut tx = self.deps.db.begin("changes_stranded").await?;
-        let rows: HashMap<RowId, _> = held::lock(&mut tx, &ids).await?.into_iter().map(|row| (row.id, row)).collect();
+        let rows: HashMap<RowId, _> =
+            held::lock(&mut tx, &ids).await?.into_iter().map(|row| (row.id, row)).collect();
         let open = intents::open(&mut tx, &ids).await?;
         let (mut withdraw, mut closed) = (BTreeSet::new(), Vec::new());
-        for Open { command, id, generation, what } in open.iter().filter(|open| wanted.contains(&open.command)) {
+        for Open { command, id, generation, what } in
+            open.iter().filter(|open| wanted.contains(&open.command))
+        {
             let What::Intent(intent) = what else { continue };
             let fate = change::stranded(*intent, *generation, rows.get(id));
             metrics::CHANGES.with(&[label(fate)]).increment(1);
@@ -114,7 +119,9 @@ impl Resender {
         for (command, result) in commands.into_iter().zip(self.deps.producer.send_batch(&records).await) {
             match result {
                 Ok(_) => told.push(command),
-                Err(fault) => tracing::warn!(%command, "an answer is not taken and is sent again later: {fault}"),
+                Err(fault) => {
+                    tracing::warn!(%command, "an answer is not taken and is sent again later: {fault}")
+                }
             }
         }
         metrics::CHANGES.with(&["told"]).increment(told.len() as u64);

@@ -30,7 +30,8 @@ pub async fn emit(
         let fences = position::fences(session, deps.journal).await?;
         let (near, cut) = tasks::pending_near_within(session, chunk.iter().copied(), BYTES).await?;
         let last = near.last().map(|near| near.row.id).filter(|_| cut);
-        let done = last.and_then(|last| chunk.iter().position(|id| *id == last)).map_or(chunk.len(), |at| at + 1);
+        let done =
+            last.and_then(|last| chunk.iter().position(|id| *id == last)).map_or(chunk.len(), |at| at + 1);
         let mut by_slot: BTreeMap<Slot, Vec<NearRow>> = BTreeMap::new();
         for near in near {
             by_slot.entry(routes.slot_at(near.row.shard, near.row.due_at)).or_default().push(near);

@@ -79,7 +79,8 @@ impl Reemitter {
                 self.first = at;
             }
             left -= rows.len();
-            let (withdrawn, rows): (Vec<Candidate>, Vec<Candidate>) = rows.into_iter().partition(|row| row.spoken_for);
+            let (withdrawn, rows): (Vec<Candidate>, Vec<Candidate>) =
+                rows.into_iter().partition(|row| row.spoken_for);
             emitted += self.emit(&mut session, segment.shard, now, &rows).await?;
             emitted += self.withdraw(&mut session, &routes, segment.shard, now, &withdrawn).await?;
             if left == 0 {

@@ -70,12 +70,16 @@ impl Staller {
     async fn judged_upto(&self, session: &mut Session, now: i64) -> anyhow::Result<Option<i64>> {
         let topic = self.deps.names.acks();
         let registered = source::all(session).await?;
-        let Some(acks) = registered.into_iter().rfind(|source| source.topic == topic) else { return Ok(None) };
+        let Some(acks) = registered.into_iter().rfind(|source| source.topic == topic) else {
+            return Ok(None);
+        };
         // A partition that was added and that nobody reads yet may hold acks: it has no tick, so nothing is judged.
         let Some(info) = self.deps.admin.topic(&topic).await? else { return Ok(None) };
         let applied = running::acks_applied(session, acks.id, info.partition_count()).await?;
         let upto_at = stall::judged_upto(now, applied);
-        metrics::ACKS_BEHIND.with(&[]).set(upto_at.map_or(f64::INFINITY, |upto| (now - upto) as f64 / 1_000.0));
+        metrics::ACKS_BEHIND
+            .with(&[])
+            .set(upto_at.map_or(f64::INFINITY, |upto| (now - upto) as f64 / 1_000.0));
         Ok(upto_at)
     }
 

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const DOUBT_AGE: Duration = Duration::from_secs(1);
 /// Answers this far apart are two answers.
 const SETTLE: Duration = Duration::from_millis(100);
+/// From so many topics on, the list of all is asked for first.
+const ASK_FOR_ALL: usize = 4;
 /// Topics remembered; beyond, all are forgotten and asked again.
 const MOST_TOPICS: usize = 20_000;
 
@@ -43,11 +45,20 @@ impl Catalogue {
             self.let_settle(&topics).await;
         }
         let mut facts = Vec::with_capacity(topics.len());
+        let mut unsure = Vec::new();
         for topic in topics {
             let remembered = if fresh { self.confirmed(&topic) } else { self.remembered(&topic) };
-            let lookup = match remembered {
-                Some(lookup) => lookup,
-                None => self.ask(&topic, fresh).await,
+            match remembered {
+                Some(lookup) => facts.push((topic, lookup)),
+                None => unsure.push(topic),
+            }
+        }
+        // One after the other, thousands that are missing would hold up everything that is due in all slots (I-8).
+        let all = if unsure.len() >= ASK_FOR_ALL { self.admin.topics().await.ok() } else { None };
+        for topic in unsure {
+            let lookup = match &all {
+                Some(all) if !all.contains_key(&*topic) => self.keep(&topic, Lookup::Unknown, fresh),
+                Some(_) | None => self.ask(&topic, fresh).await,
             };
             facts.push((topic, lookup));
         }
@@ -112,6 +123,10 @@ impl Catalogue {
                 }
             },
         };
+        self.keep(topic, lookup, confirmed)
+    }
+
+    fn keep(&self, topic: &Topic, lookup: Lookup, confirmed: bool) -> Lookup {
         let mut topics = self.locked();
         if topics.len() >= MOST_TOPICS {
             topics.clear();

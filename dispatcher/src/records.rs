@@ -1,8 +1,8 @@
 //! Builds what is produced: callback records, dead letters, journal records.
 
-use bytes::Bytes;
 use protocol::slot::{Outgoing, Stray, Target};
 use runtime::kafka::{MAX_LARGE_MESSAGE_BYTES, OutRecord};
+use runtime::rejection;
 use schemas::command::{ReasonCode, Refusal};
 use schemas::delivery::{AddedHeader, DeadReason, Origin, dead_headers, delivered_headers, rejected_headers};
 use schemas::due::{Deliver, DueKind, DueRecord};
@@ -12,8 +12,6 @@ use schemas::record::Header;
 use schemas::topics::Names;
 use std::sync::Arc;
 
-/// Kept of a value that is too large for `rejected` too (it came compressed).
-const CUT_BYTES: usize = 256 * 1024;
 /// Left for the headers that say why.
 const REASON_BYTES: usize = 4 * 1024;
 
@@ -71,29 +69,27 @@ impl Addresses {
 
     /// The copy of a record of `due` that is none. What `rejected` would not take is cut, and says so.
     pub(crate) fn rejected(&self, stray: &Stray) -> OutRecord {
-        let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
-        let (topic, partition, offset) = (&*self.due, self.partition, stray.offset);
-        let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
-        let mut record = OutRecord {
-            topic: Arc::clone(&self.rejected),
-            partition: None,
-            key: stray.key.clone().map(Into::into),
-            value: stray.value.clone().map(Into::into),
-            headers: headers(&stray.headers, rejected_headers(&refusal, &origin)),
-            at: None,
-        };
-        if record.weight_bytes() + REASON_BYTES <= MAX_LARGE_MESSAGE_BYTES.unsigned_abs() as usize {
-            return record;
-        }
-        let whole = record.value.as_ref().map_or(0, Bytes::len);
-        let cut = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.slice(..bytes.len().min(CUT_BYTES)));
-        (record.key, record.value) = (cut(record.key), cut(record.value));
-        let mut own = 0;
-        record.headers.retain(|header| {
-            own += header.name.len() + header.value.as_ref().map_or(0, Vec::len);
-            own <= CUT_BYTES || header.name.starts_with("duestream-rejected-")
-        });
-        record.header("duestream-rejected-value-bytes", whole.to_string())
+        rejected(&self.rejected, (&self.due, self.partition), stray)
+    }
+}
+
+/// The copy of a record of an internal topic that no program of ours wrote.
+pub(crate) fn rejected(to: &Arc<str>, (topic, partition): (&str, i32), stray: &Stray) -> OutRecord {
+    let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
+    let offset = stray.offset;
+    let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
+    let record = OutRecord {
+        topic: Arc::clone(to),
+        partition: None,
+        key: stray.key.clone().map(Into::into),
+        value: stray.value.clone().map(Into::into),
+        headers: headers(&stray.headers, rejected_headers(&refusal, &origin)),
+        at: None,
+    };
+    let fits = record.weight_bytes() + REASON_BYTES <= MAX_LARGE_MESSAGE_BYTES.unsigned_abs() as usize;
+    match stray.whole_value {
+        None if fits => record,
+        whole => rejection::shortened(record, whole),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::show;
 use runtime::clock::now_ms;
 use runtime::kafka::{OutRecord, Placed};
 use runtime::store::{Db, StoreError, lookup, source};
-use schemas::command::{HEADER_PREFIX, Rules, identity, record_key};
+use schemas::command::{HEADER_PREFIX, Rules, record_key};
 use schemas::reply::Answer;
 use schemas::row::RowBody;
 use serde_json::json;
@@ -99,10 +99,8 @@ async fn known(servers: &Servers, args: &TaskArgs) -> Known {
 
 async fn look(db: &Db, args: &TaskArgs) -> Result<Known, StoreError> {
     let mut session = db.session().await?;
-    let shard_key = args.shard_key.as_deref().unwrap_or(&args.task);
-    let Some(task) = lookup::task(&mut session, &identity(shard_key, &args.task)).await? else {
-        return Ok(Known::default());
-    };
+    let found = lookup::task_called(&mut session, args.shard_key.as_deref(), &args.task).await?;
+    let Some(task) = found else { return Ok(Known::default()) };
     let pending = lookup::pending(&mut session, &task).await?;
     let row = match pending {
         Some(row) => Some(row),

@@ -6,9 +6,10 @@ mod dead;
 pub use changes::{CancelArgs, RescheduleArgs, TaskArgs};
 pub use dead::{DeadCommand, FilterArgs, ListArgs, ReplayArgs, ShowArgs};
 
-use crate::delay;
+use crate::{delay, limit};
 use clap::{Args, Parser, Subcommand};
 use runtime::init::Source;
+use schemas::control::Rate;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,6 +81,53 @@ pub enum Command {
     /// Look at tasks that were given up, and have them delivered after all
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Limit what is delivered to a callback topic: so many per time, or so many in flight
+    #[command(subcommand)]
+    Limit(LimitCommand),
+    /// Deliver nothing to a callback topic until it is resumed; its limit stays
+    Pause(OfTopic),
+    /// Deliver to a paused callback topic again
+    Resume(OfTopic),
+}
+
+/// `duectl limit`.
+#[derive(Debug, Subcommand)]
+pub enum LimitCommand {
+    /// Set a limit; what is not named stays as it is
+    Set(LimitSetArgs),
+    /// Show all limits and pauses, what is in flight and what waits
+    List {
+        /// One JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lift the limits of a topic; a paused one stays paused
+    Clear(OfTopic),
+}
+
+/// `duectl limit set`.
+#[derive(Debug, Args)]
+pub struct LimitSetArgs {
+    /// Which topic.
+    #[command(flatten)]
+    pub of: OfTopic,
+    /// Most deliveries per second, minute or hour (s, m, h), all slots together; none lifts it
+    #[arg(long, value_parser = limit::rate, value_name = "N/s")]
+    pub rate: Option<limit::Wanted<Rate>>,
+    /// Most deliveries of on_ack tasks that wait for their consumer at a time, all slots together; none lifts it
+    #[arg(long, value_parser = limit::in_flight, value_name = "N")]
+    pub in_flight: Option<limit::Wanted<u32>>,
+}
+
+/// A command about one callback topic.
+#[derive(Debug, Args)]
+pub struct OfTopic {
+    /// Callback topic
+    #[arg(value_name = "TOPIC")]
+    pub topic: String,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `duectl init`.

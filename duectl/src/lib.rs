@@ -10,6 +10,7 @@ mod delay;
 mod exit;
 mod get;
 mod init;
+mod limit;
 mod servers;
 mod show;
 mod submit;
@@ -30,5 +31,8 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Cancel(args) => changes::cancel(&servers, args).await,
         Command::Reschedule(args) => changes::reschedule(&servers, args).await,
         Command::Dead(command) => dead::run(&servers, command).await,
+        Command::Limit(command) => limit::run(&servers, command).await,
+        Command::Pause(args) => limit::pause(&servers, args, true).await,
+        Command::Resume(args) => limit::pause(&servers, args, false).await,
     }
 }

@@ -39,7 +39,8 @@ impl Side {
         let topic = self.deps.names.acks();
         let info = self.deps.admin.topic(&topic).await.map_err(|fault| fault.to_string())?;
         for partition in 0..info.map_or(0, |info| info.partition_count()) {
-            let start = self.deps.admin.watermarks(&topic, partition).await.map_err(|fault| fault.to_string())?.0;
+            let start =
+                self.deps.admin.watermarks(&topic, partition).await.map_err(|fault| fault.to_string())?.0;
             let created = async {
                 let mut session = self.deps.db.session().await?;
                 position::create(&mut session, source, partition, start).await
@@ -176,7 +177,8 @@ impl Acks {
             .collect();
         let mut tx = turn.db().begin("acks_apply").await?;
         commit.advance(&mut tx).await?;
-        let locked = if shards.is_empty() { Vec::new() } else { shard::lock_shared(&mut tx, &shards).await? };
+        let locked =
+            if shards.is_empty() { Vec::new() } else { shard::lock_shared(&mut tx, &shards).await? };
         let cursors: Cursors = locked.into_iter().map(|row| (row.shard, row.cursor_at)).collect();
         let mut life = rows::hold(&mut tx, &decoded.ids()).await?;
         if finishing.iter().any(|id| !is_judged(&life, *id, &cursors)) {

@@ -40,7 +40,9 @@ impl Deps {
                 })
                 .await?;
             let last = near.last().map(|near| near.row.id).filter(|_| cut);
-            let done = last.and_then(|last| chunk.iter().position(|id| *id == last)).map_or(chunk.len(), |at| at + 1);
+            let done = last
+                .and_then(|last| chunk.iter().position(|id| *id == last))
+                .map_or(chunk.len(), |at| at + 1);
             let emission = |NearRow { row, intent }| self.emission(row, intent, &fences);
             let emissions: Vec<OutRecord> = near.into_iter().filter_map(emission).collect();
             emitted += emissions.len() as u64;
@@ -67,7 +69,9 @@ impl Deps {
         let topics = self.topics_of(&owed, turn).await?;
         let mut records = Vec::with_capacity(owed.len());
         for owed in &owed {
-            let (Some(reply), Some(topic)) = (&owed.reply, topics.get(&owed.command.source())) else { continue };
+            let (Some(reply), Some(topic)) = (&owed.reply, topics.get(&owed.command.source())) else {
+                continue;
+            };
             REPLIES.with(&[topic, reply.answer.as_str()]).increment(1);
             records.extend(reply_record(owed, topic, &self.names));
         }

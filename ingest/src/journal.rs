@@ -2,6 +2,7 @@
 
 use crate::after::RESEND_AFTER_MS;
 use crate::deps::Deps;
+use crate::limits::Counts;
 use crate::metrics::{ALARMS, EMITTED, ENTRIES, RECORDS, REJECTED};
 use crate::partition::{Applied, Commit, Input, Limits};
 use crate::side;
@@ -27,12 +28,13 @@ use std::time::Duration;
 pub struct Side {
     deps: Arc<Deps>,
     registrar: Registrar,
+    counts: Arc<Counts>,
 }
 
 impl Side {
     /// The side, and where it says under which number the journal is registered.
-    pub fn new(deps: Arc<Deps>, registrar: Registrar) -> Side {
-        Side { deps, registrar }
+    pub fn new(deps: Arc<Deps>, registrar: Registrar, counts: Arc<Counts>) -> Side {
+        Side { deps, registrar, counts }
     }
 }
 
@@ -65,7 +67,7 @@ impl side::Side for Side {
         match registered {
             Some(source) if source.topic_uuid == *id.as_bytes() => {
                 self.registrar.send_replace(Some(source.id));
-                Ok(Journal { deps: self.deps.clone(), source: source.id })
+                Ok(Journal { deps: self.deps.clone(), source: source.id, counts: self.counts.clone() })
             }
             Some(_) => {
                 ALARMS.with(&["topic_recreated"]).increment(1);
@@ -87,6 +89,7 @@ impl side::Side for Side {
 pub struct Journal {
     deps: Arc<Deps>,
     source: SourceId,
+    counts: Arc<Counts>,
 }
 
 /// What is left to do for a batch.
@@ -158,6 +161,12 @@ impl Input for Journal {
 
     fn makes_positions(&self) -> bool {
         false
+    }
+
+    fn assigned(self: &Arc<Self>, turn: &Arc<Turn>) {
+        if let Ok(slot) = u16::try_from(turn.partition) {
+            self.counts.own(Slot(slot), turn.gone.clone());
+        }
     }
 
     async fn apply(

@@ -56,6 +56,12 @@ pub const ENTRIES: CounterDef = CounterDef {
     labels: &["kind"],
     help: "Journal entries applied. kind: delivered, withdrawn, buried, stale.",
 };
+/// Counts told.
+pub const COUNTS: CounterDef = CounterDef {
+    name: "duestream_ingest_running_counts_total",
+    labels: &[],
+    help: "Counts of deliveries in flight written on control, by slot and callback topic with such a limit.",
+};
 /// Records per batch.
 pub const BATCH_RECORDS: HistogramDef = HistogramDef {
     name: "duestream_ingest_batch_records",
@@ -115,6 +121,7 @@ pub const ALL: &[MetricDef] = &[
     MetricDef::Counter(CHANGES),
     MetricDef::Counter(ACKS),
     MetricDef::Counter(ENTRIES),
+    MetricDef::Counter(COUNTS),
     MetricDef::Histogram(BATCH_RECORDS),
     MetricDef::Histogram(BATCH_SECONDS),
     MetricDef::Histogram(EFFECTS_SECONDS),

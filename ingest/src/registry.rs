@@ -6,8 +6,8 @@
 //!   └───────────────── parse again ◀────────────────┘                  └─▶ no answer: the partition waits
 //! ```
 //!
-//! An id never changes its meaning, so what was found is kept for good; that there is none, or none that can be used, only
-//! for a while: it may be a registration on its way, or a registry that was pointed elsewhere for a moment.
+//! An id never changes its meaning, so what was found is kept for good; that it is of no use, for a while: a registry may be
+//! pointed elsewhere for a moment. That there is none is believed for one batch: the next may be from whoever registered it.
 
 mod client;
 
@@ -15,6 +15,8 @@ use crate::config::Registry as RegistryKeys;
 use crate::metrics::SCHEMAS;
 use crate::turn::{Stop, Turn};
 use client::{Answer, Client};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use schemas::command::{KnownSchemas, Lookup, WriterSchema, WriterSchemas};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +25,8 @@ use tokio::time::Instant;
 
 /// Ids that are kept at a time. A schema takes some ten KiB.
 const MOST: usize = 1_000;
+/// Ids that are asked for at a time, for one batch.
+const MOST_AT_ONCE: usize = 32;
 /// Least pause after a registry that gave no answer.
 const LEAST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -34,7 +38,7 @@ pub struct Schemas {
 
 struct Registry {
     client: Client,
-    keep_missing: Duration,
+    keep_unusable: Duration,
     found: Mutex<HashMap<u32, Found>>,
 }
 
@@ -56,7 +60,7 @@ impl Schemas {
     pub fn new(known: KnownSchemas, keys: &RegistryKeys) -> Schemas {
         let registry = Client::new(keys).map(|client| Registry {
             client,
-            keep_missing: keys.missing_for.get(),
+            keep_unusable: keys.unusable_for.get(),
             found: Mutex::default(),
         });
         Schemas { known, registry }
@@ -72,11 +76,18 @@ impl BatchSchemas<'_> {
     /// Fetches these; waits for a registry that does not answer.
     pub async fn fetch(&mut self, ids: HashSet<u32>, turn: &Turn) -> Result<(), Stop> {
         let Some(registry) = &self.schemas.registry else { return Ok(()) };
-        for id in ids {
-            let lookup = registry.fetch(id, turn).await?;
-            self.fetched.insert(id, lookup);
+        // Side by side: invented ids, however many, must not hold up for long what stands beside them.
+        let mut fetching = FuturesUnordered::new();
+        let mut ids = ids.into_iter();
+        loop {
+            while fetching.len() < MOST_AT_ONCE
+                && let Some(id) = ids.next()
+            {
+                fetching.push(async move { (id, registry.fetch(id, turn).await) });
+            }
+            let Some((id, lookup)) = fetching.next().await else { return Ok(()) };
+            self.fetched.insert(id, lookup?);
         }
-        Ok(())
     }
 }
 
@@ -104,7 +115,8 @@ impl Registry {
     fn keep(&self, id: u32, lookup: &Lookup) {
         let until = match lookup {
             Lookup::Known(_) => None,
-            _ => Some(Instant::now() + self.keep_missing),
+            Lookup::Missing => return,
+            _ => Some(Instant::now() + self.keep_unusable),
         };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.len() >= MOST {

@@ -139,6 +139,7 @@ impl<S: Side> Running<S> {
         self.gate.open();
         let mut workers = Workers::<S> {
             input,
+            id,
             topic: self.topic.clone(),
             deps: self.deps.clone(),
             life: self.life.clone(),
@@ -223,6 +224,7 @@ impl<S: Side> Running<S> {
 
 struct Workers<S: Side> {
     input: Arc<S::Input>,
+    id: TopicId,
     topic: Arc<str>,
     deps: Arc<Deps>,
     life: Lifecycle,
@@ -240,7 +242,7 @@ impl<S: Side> Workers<S> {
         }
         let turn = Arc::new(turn);
         self.input.assigned(&turn);
-        let worker = Worker::new(self.input.clone(), turn, self.deps.admin.clone(), stream);
+        let worker = Worker::new(self.input.clone(), self.id, turn, self.deps.admin.clone(), stream);
         self.running.spawn(worker.run());
     }
 

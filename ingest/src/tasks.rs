@@ -2,8 +2,8 @@
 
 pub mod admit;
 mod answer;
-mod changes;
 pub mod callback;
+mod changes;
 pub mod rejection;
 mod replay;
 mod validate;

@@ -7,6 +7,7 @@ pub mod apply;
 pub mod change;
 pub mod cursor;
 pub mod life;
+pub mod limits;
 pub mod position;
 pub mod reemit;
 pub mod retention;

@@ -39,12 +39,7 @@ impl Emission {
     }
 
     /// The same of rows that were looked at after a commit: one with an open intent is withdrawn.
-    pub async fn emit_near(
-        &self,
-        slot: Slot,
-        fence: i64,
-        rows: Vec<NearRow>,
-    ) -> Result<Emitted, KafkaFault> {
+    pub async fn emit_near(&self, slot: Slot, fence: i64, rows: Vec<NearRow>) -> Result<Emitted, KafkaFault> {
         let record = |NearRow { row, intent }| {
             let row_gen = row.row_gen();
             (row_gen, if intent { Ok(row.withdraw_record(fence)) } else { row.due_record(fence) })

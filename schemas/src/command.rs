@@ -31,7 +31,7 @@ pub use asked::{Asked, MAX_CORRELATION_BYTES};
 pub use avro::{KnownSchemas, Lookup, SchemaFault, WriterSchema, WriterSchemas};
 pub use change::{Change, ChangeOp};
 pub use field::HEADER_PREFIX;
-pub use hash::identity;
+pub use hash::{identities, identity, row_identity};
 pub use reason::{ReasonCode, Refusal};
 pub use record_key::record_key;
 pub use replay::Replay;
@@ -179,9 +179,12 @@ impl Schedule {
         self.shard_key.as_deref().map_or_else(|| self.task_id(id), Cow::Borrowed)
     }
 
-    /// Identity of the task this command speaks of, see [`identity`].
+    /// Identity of the task this command speaks of, see [`identity`] and [`row_identity`].
     pub fn identity(&self, id: RowId) -> [u8; 16] {
-        identity(&self.shard_key(id), &self.task_id(id))
+        match &self.task_id {
+            Some(task_id) => identity(self.shard_key.as_deref().unwrap_or(task_id), task_id),
+            None => row_identity(self.shard_key.as_deref(), id),
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use jiff::{Span, SpanRelativeTo};
 
 /// Reads a duration of fixed length in milliseconds; a day has 24 hours. `Err`: what is wrong with the text.
 pub(crate) fn parse_ms(text: &str) -> Result<i64, &'static str> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
+    // `00:05` would be read as a clock's, and may be minutes or seconds to whoever wrote it.
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    if is_number || text.contains(':') {
         return Err("has no unit");
     }
     let Ok(span) = text.parse::<Span>() else { return Err("is not a duration") };
@@ -44,6 +46,13 @@ mod tests {
         let shown: Vec<String> =
             [0, 1, 1_500, 90_000, 120_000, 5_400_000, 7_200_000, 172_800_000].map(show_ms).into();
         assert_eq!(shown, ["0s", "1ms", "1500ms", "90s", "2m", "90m", "2h", "2d"]);
+    }
+
+    #[test]
+    fn what_has_no_unit_is_refused() {
+        for text in ["90", "-90", "00:00:05", "1:30", "1h 00:30:00"] {
+            assert_eq!(parse_ms(text), Err("has no unit"), "{text}");
+        }
     }
 
     proptest! {

@@ -12,6 +12,7 @@ mod docs;
 mod duectl_changes;
 mod fidelity;
 mod image;
+mod limits;
 mod readme;
 mod refusals;
 mod registry;

@@ -129,6 +129,7 @@ impl Model {
         self.w.planned.clear();
         self.w.network.clear();
         self.w.faults.clear();
+        (0..self.w.setup.topics).for_each(|number| self.w.limit(number as u8, None));
         self.w.lookups.clear();
         self.w.db_down = false;
         self.w.kafka.close_foreign(self.w.now);

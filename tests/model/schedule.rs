@@ -11,6 +11,7 @@ use crate::world::topic;
 use protocol::change::Reschedule;
 use protocol::slot::{DueItem, FaultKind, Lookup};
 use protocol::slot_store::model::Damage;
+use schemas::control::TopicLimit;
 use schemas::ids::{RowId, Slot};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -62,6 +63,7 @@ impl Model {
             920..945 => self.something_arrives(),
             945..960 => self.a_change_is_wanted(),
             960..965 => self.a_record_is_doubled(),
+            965..967 => self.a_topic_is_limited(),
             _ if self.w.dice.chance(faults * 25) => self.a_fault(),
             _ => self.somebody_works(),
         }
@@ -202,6 +204,21 @@ impl Model {
     pub fn want_change(&mut self, id: RowId, op: Op) -> RowId {
         let task = self.w.task_of(id);
         self.w.submit(Command { task, reply: true, op })
+    }
+
+    /// Counts of what is in flight are no part of the model: limits of that kind stay out.
+    fn a_topic_is_limited(&mut self) {
+        let (topics, kind) = (self.w.setup.topics, self.w.dice.roll(4));
+        let number = self.w.dice.roll(topics) as u8;
+        let rate = |text: &str| TopicLimit { rate: text.parse().ok(), ..TopicLimit::default() };
+        self.w.limit(
+            number,
+            match kind {
+                0 => Some(TopicLimit { paused: true, ..TopicLimit::default() }),
+                1 => Some(rate("20/s")),
+                _ => None,
+            },
+        );
     }
 
     fn a_record_is_doubled(&mut self) {

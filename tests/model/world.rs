@@ -12,6 +12,7 @@ use protocol::life::Place;
 use protocol::route::RouteTable;
 use protocol::slot::{Action, DueItem, FaultKind, Lookup, Stray};
 use protocol::slot_store::Topic;
+use schemas::control::TopicLimit;
 use schemas::due::{Deliver, DueKind, DueRecord};
 use schemas::ids::{RowId, Shard, Slot};
 use schemas::journal::{JournalKind, JournalRecord, OwnerToken};
@@ -67,6 +68,8 @@ pub struct World {
     /// Topics that answer with a fault, or cannot be looked up.
     pub faults: HashMap<u8, FaultKind>,
     pub lookups: HashMap<u8, Lookup>,
+    /// The log of `control`: limits of topics, and shares of slots.
+    pub control: Vec<(String, Option<Vec<u8>>)>,
     /// What came to pass, and how often.
     pub seen: BTreeMap<String, u64>,
     tokens: u128,
@@ -105,6 +108,7 @@ impl World {
             planned: VecDeque::new(),
             faults: HashMap::new(),
             lookups: HashMap::new(),
+            control: Vec::new(),
             seen: BTreeMap::new(),
             tokens: 0,
             names: 0,
@@ -113,6 +117,12 @@ impl World {
             dice,
             trace,
         }
+    }
+
+    /// An operator limits a topic, or lifts its limit.
+    pub fn limit(&mut self, number: u8, limit: Option<TopicLimit>) {
+        self.say("operator", || format!("{}: {limit:?}", topic(number)));
+        self.control.push((topic(number).to_string(), limit.map(|limit| limit.encode())));
     }
 
     pub fn has(&self, mutation: Mutation) -> bool {

@@ -32,9 +32,14 @@ async fn an_old_intent_is_withdrawn_again_with_a_fresh_fence_while_the_gate_is_o
     let (pipeline, now) = one_shard().await;
     pipeline.insert(&[row(0, now - 1_000, 1), row(0, now + 60_000, 2), row(0, now - 1_000, 3)]).await;
     // 2 lies beyond the cursor, 3 is not old yet.
-    sql(&pipeline, change(11, 1, 1, 1, now - 1) + &change(12, 2, 1, 1, now - 1) + &change(13, 3, 1, 1, now + 90_000)).await;
+    sql(
+        &pipeline,
+        change(11, 1, 1, 1, now - 1) + &change(12, 2, 1, 1, now - 1) + &change(13, 3, 1, 1, now + 90_000),
+    )
+    .await;
     heartbeat(&pipeline, 0, now + 30_000, 1_000_000, None).await;
-    let mut resender = Resender::new(deps(&pipeline, "[changes]\npause = \"1ms\"\npause_max = \"1ms\"\n"), SLOT);
+    let mut resender =
+        Resender::new(deps(&pipeline, "[changes]\npause = \"1ms\"\npause_max = \"1ms\"\n"), SLOT);
     assert_eq!(resender.pass().await.unwrap(), 2);
     assert!(pipeline.due_records(SLOT).await.is_empty(), "the slot is drowning");
     heartbeat(&pipeline, 0, now + 30_000, 0, None).await;
@@ -44,8 +49,14 @@ async fn an_old_intent_is_withdrawn_again_with_a_fresh_fence_while_the_gate_is_o
     })
     .await;
     let due = pipeline.due_records_from(SLOT, 1).await;
-    assert_eq!(due.iter().map(|due| (due.id.0, due.kind == DueKind::Withdraw)).collect::<Vec<_>>(), [(1, true)]);
-    assert_eq!(numbers(&pipeline, "SELECT command FROM `change` ORDER BY command".into()).await, [11, 12, 13]);
+    assert_eq!(
+        due.iter().map(|due| (due.id.0, due.kind == DueKind::Withdraw)).collect::<Vec<_>>(),
+        [(1, true)]
+    );
+    assert_eq!(
+        numbers(&pipeline, "SELECT command FROM `change` ORDER BY command".into()).await,
+        [11, 12, 13]
+    );
 }
 
 #[tokio::test]
@@ -77,7 +88,8 @@ async fn what_waits_for_ever_is_answered_from_its_row_and_told() {
             + &change(14, 2, 1, 4, now - 1),
     )
     .await;
-    let mut resender = Resender::new(deps(&pipeline, "[changes]\npause = \"1ms\"\npause_max = \"1ms\"\n"), SLOT);
+    let mut resender =
+        Resender::new(deps(&pipeline, "[changes]\npause = \"1ms\"\npause_max = \"1ms\"\n"), SLOT);
     until("all are told", async || {
         resender.pass().await.unwrap();
         let left = numbers(&pipeline, "SELECT command FROM `change`".into()).await;
@@ -102,7 +114,8 @@ async fn what_waits_for_ever_is_answered_from_its_row_and_told() {
             (of("duestream-reply-correlation"), of("duestream-reply-answer"))
         })
         .collect();
-    let expected = [("nr 11", "already_sent"), ("nr 12", "cancelled"), ("nr 13", "not_found"), ("nr 14", "cancelled")];
+    let expected =
+        [("nr 11", "already_sent"), ("nr 12", "cancelled"), ("nr 13", "not_found"), ("nr 14", "cancelled")];
     assert_eq!(told, expected.map(|(n, answer)| (n.to_owned(), answer.to_owned())).into());
     pipeline.admin.delete_topics(&[&replies]).await.unwrap();
 }

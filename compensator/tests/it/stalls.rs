@@ -73,13 +73,18 @@ async fn run(pipeline: &TestPipeline, rows: &[(PendingRow, i64)]) {
 }
 
 async fn states(pipeline: &TestPipeline) -> Vec<u64> {
-    numbers(pipeline, "SELECT CAST(state * 1000 + gen * 100 + attempt AS UNSIGNED) FROM task ORDER BY id".into()).await
+    numbers(
+        pipeline,
+        "SELECT CAST(state * 1000 + gen * 100 + attempt AS UNSIGNED) FROM task ORDER BY id".into(),
+    )
+    .await
 }
 
 #[tokio::test]
 async fn a_deadline_counts_only_up_to_the_oldest_tick_of_all_partitions() {
     let (pipeline, acks, now) = world().await;
-    run(&pipeline, &[(on_ack(1, now - 90_000, 3), now - 60_000), (on_ack(2, now - 90_000, 3), now - 20_000)]).await;
+    run(&pipeline, &[(on_ack(1, now - 90_000, 3), now - 60_000), (on_ack(2, now - 90_000, 3), now - 20_000)])
+        .await;
     let mut staller = Staller::new(deps(&pipeline, ""), SLOT);
     assert_eq!(staller.pass().await.unwrap(), 0, "no acks are known to be applied");
     tick(&pipeline, acks, 0, now).await;
@@ -103,8 +108,13 @@ async fn a_deadline_counts_only_up_to_the_oldest_tick_of_all_partitions() {
 #[tokio::test]
 async fn what_is_spoken_for_is_left_alone_and_a_closed_gate_ends_nothing() {
     let (pipeline, acks, now) = world().await;
-    run(&pipeline, &[(on_ack(1, now - 90_000, 3), now - 60_000), (on_ack(2, now - 90_000, 3), now - 60_000)]).await;
-    sql(&pipeline, "INSERT INTO `change` (command, id, gen, kind, op, received_at) VALUES (11, 1, 1, 3, 1, 0)".into()).await;
+    run(&pipeline, &[(on_ack(1, now - 90_000, 3), now - 60_000), (on_ack(2, now - 90_000, 3), now - 60_000)])
+        .await;
+    sql(
+        &pipeline,
+        "INSERT INTO `change` (command, id, gen, kind, op, received_at) VALUES (11, 1, 1, 3, 1, 0)".into(),
+    )
+    .await;
     for partition in 0..2 {
         tick(&pipeline, acks, partition, now).await;
     }
@@ -120,7 +130,8 @@ async fn what_is_spoken_for_is_left_alone_and_a_closed_gate_ends_nothing() {
 #[tokio::test]
 async fn a_task_stalls_so_often_and_is_buried_and_a_cancelled_one_ends() {
     let (pipeline, acks, now) = world().await;
-    run(&pipeline, &[(on_ack(1, now - 90_000, 0), now - 60_000), (on_ack(2, now - 90_000, 3), now - 60_000)]).await;
+    run(&pipeline, &[(on_ack(1, now - 90_000, 0), now - 60_000), (on_ack(2, now - 90_000, 3), now - 60_000)])
+        .await;
     sql(&pipeline, "UPDATE running SET stop = 1 WHERE id = 2".into()).await;
     for partition in 0..2 {
         tick(&pipeline, acks, partition, now).await;
@@ -137,7 +148,8 @@ async fn a_task_stalls_so_often_and_is_buried_and_a_cancelled_one_ends() {
 #[tokio::test]
 async fn a_look_is_capped_and_the_next_one_goes_on() {
     let (pipeline, acks, now) = world().await;
-    let rows: Vec<(PendingRow, i64)> = (1..=25).map(|id| (on_ack(id, now - 90_000, 3), now - 60_000)).collect();
+    let rows: Vec<(PendingRow, i64)> =
+        (1..=25).map(|id| (on_ack(id, now - 90_000, 3), now - 60_000)).collect();
     run(&pipeline, &rows).await;
     for partition in 0..2 {
         tick(&pipeline, acks, partition, now).await;

@@ -80,6 +80,7 @@ impl Rig {
         for topic in [rig.names.due(), rig.names.slots(), rig.names.dead()] {
             rig.topic(&topic, slots, &[]).await;
         }
+        rig.topic(&rig.names.control(), 1, &[("cleanup.policy", "compact")]).await;
         rig.topic(&rig.names.journal(), slots, &[("message.timestamp.type", "LogAppendTime")]).await;
         rig
     }

@@ -1,7 +1,7 @@
 //! Reads the topic `dead`: of each task its newest letter, within bounded memory.
 //!
 //! ```text
-//! one partition after the other:  pass 1  headers ─▶ identity ─▶ offset of its newest letter, and whether it is meant
+//! one partition after the other:  pass 1  headers ─▶ row ─▶ offset of its newest letter, and whether it is meant
 //!                                 pass 2  those offsets ─▶ whole letters ─▶ channel of a few records
 //! ```
 //!
@@ -13,6 +13,7 @@ use crate::exit::Failure;
 use crate::servers::Servers;
 use runtime::kafka::{Cluster, JournalReader, KafkaFault, Record};
 use schemas::delivery::Letter;
+use schemas::ids::RowId;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -89,12 +90,12 @@ impl Letters {
         (0..self.partitions).collect()
     }
 
-    /// The newest letter of a task that was buried about then, if it is (still) there.
+    /// The newest letter of a row that was buried about then, if it is (still) there.
     pub(crate) async fn near(
         &self,
         partition: i32,
         at: i64,
-        identity: [u8; 16],
+        row: RowId,
     ) -> Result<Option<Found>, KafkaFault> {
         let (cluster, topic) = (self.cluster.clone(), self.topic.clone());
         let read = move || {
@@ -107,7 +108,7 @@ impl Letters {
                     return ControlFlow::Break(());
                 }
                 match Letter::read(&record.headers) {
-                    Ok(letter) if letter.identity() == identity => found = Some(Found { letter, record }),
+                    Ok(letter) if letter.delivery_id.id == row => found = Some(Found { letter, record }),
                     Ok(_) | Err(_) => {}
                 }
                 ControlFlow::Continue(())
@@ -185,20 +186,20 @@ fn read_partition(
     Ok(ended)
 }
 
-/// Of each task the place of its newest letter.
+/// Of each row the place of its newest letter.
 #[derive(Default)]
 struct Newest {
-    by_identity: HashMap<[u8; 16], (i64, bool)>,
+    by_row: HashMap<RowId, (i64, bool)>,
 }
 
 impl Newest {
     /// Letters come in the order of the log. One that is not meant hides older ones that would be.
     fn note(&mut self, offset: i64, letter: &Letter, filter: &Filter) {
-        self.by_identity.insert(letter.identity(), (offset, filter.takes(letter)));
+        self.by_row.insert(letter.delivery_id.id, (offset, filter.takes(letter)));
     }
 
     fn into_offsets(self) -> Vec<i64> {
-        let meant = self.by_identity.into_values().filter(|(_, meant)| *meant);
+        let meant = self.by_row.into_values().filter(|(_, meant)| *meant);
         let mut offsets: Vec<i64> = meant.map(|(offset, _)| offset).collect();
         offsets.sort_unstable();
         offsets

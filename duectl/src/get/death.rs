@@ -24,7 +24,7 @@ pub(super) async fn of(servers: &Servers, task: &TaskRow) -> Death {
         let letters = Letters::open(servers).await?;
         let partition = partition_of(task.task_id.as_bytes(), letters.partitions);
         let at = task.finished_at.unwrap_or(task.created_at);
-        letters.near(partition, at, task.identity).await.map_err(|e| servers.kafka_failed(&e))
+        letters.near(partition, at, task.id).await.map_err(|e| servers.kafka_failed(&e))
     };
     match looked.await {
         Ok(Some(found)) => Death::Letter(Box::new(found)),

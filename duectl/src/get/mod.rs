@@ -15,16 +15,14 @@ use protocol::state::TaskState;
 use runtime::slots::{SlotClient, peek};
 use runtime::store::lookup::{self, Reemission};
 use runtime::store::{Db, Session, StoreError, TaskRow, intents, route, setting, shard, source};
-use schemas::command::identity;
 use schemas::ids::{RowGen, Slot};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 pub(crate) async fn run(servers: &Servers, args: GetArgs) -> Result<(), Failure> {
-    let shard_key = args.shard_key.as_deref().unwrap_or(&args.task);
     let db = servers.db().await?;
-    let found = look(&db, &identity(shard_key, &args.task)).await.map_err(|e| servers.mysql_failed(&e))?;
+    let found = look(&db, &args).await.map_err(|e| servers.mysql_failed(&e))?;
     let Some(mut found) = found else {
         let hint = match args.shard_key {
             None => "if it was submitted with a shard key, give --shard-key",
@@ -86,9 +84,10 @@ enum InRedis {
     Place(peek::Place),
 }
 
-async fn look(db: &Db, identity: &[u8; 16]) -> Result<Option<Found>, StoreError> {
+async fn look(db: &Db, args: &GetArgs) -> Result<Option<Found>, StoreError> {
     let mut session = db.session().await?;
-    let Some(task) = lookup::task(&mut session, identity).await? else { return Ok(None) };
+    let found = lookup::task_called(&mut session, args.shard_key.as_deref(), &args.task).await?;
+    let Some(task) = found else { return Ok(None) };
     let slot = slot_of(&mut session, &task).await?;
     let row = RowGen { id: task.id, generation: task.generation };
     let (place, life) = place_of(&mut session, &task, row).await?;

@@ -24,8 +24,11 @@ pub struct Decoded<'r> {
 impl<'r> Decoded<'r> {
     /// Reads a batch.
     pub fn of(source: SourceId, batch: &'r [Record]) -> Decoded<'r> {
-        let mut decoded =
-            Decoded { acks: Vec::with_capacity(batch.len()), refused: Vec::new(), last_at: batch.last().map(|r| r.at) };
+        let mut decoded = Decoded {
+            acks: Vec::with_capacity(batch.len()),
+            refused: Vec::new(),
+            last_at: batch.last().map(|r| r.at),
+        };
         for record in batch {
             let headers: Vec<HeaderView<'_>> = record
                 .headers
@@ -41,7 +44,8 @@ impl<'r> Decoded<'r> {
             let read = if record.headers_intact {
                 AckRecord::parse(&view)
             } else {
-                let problem = "the name of a header is not UTF-8 or holds a NUL byte, or there are too many headers";
+                let problem =
+                    "the name of a header is not UTF-8 or holds a NUL byte, or there are too many headers";
                 Err(Refusal::of_record(ReasonCode::InvalidHeader, problem))
             };
             match read {

@@ -24,8 +24,8 @@ pub struct Registry {
     pub password: Secret,
     /// Wait for an answer.
     pub timeout: HumanDuration,
-    /// How long a schema counts as missing.
-    pub missing_for: HumanDuration,
+    /// How long a schema counts as one that is of no use.
+    pub unusable_for: HumanDuration,
 }
 
 impl Avro {
@@ -86,7 +86,7 @@ impl Registry {
             "use another user",
         );
         positive(&key("timeout"), self.timeout, v);
-        positive(&key("missing_for"), self.missing_for, v);
+        positive(&key("unusable_for"), self.unusable_for, v);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::metrics::{ALARMS, APPLY_LAG, BATCH_RECORDS, BATCH_SECONDS, EFFECTS_SE
 use crate::turn::{Halt, Stop, Turn};
 use ::metrics::{Gauge, Histogram};
 use protocol::position::{Filling, Flight, Handling, Ledger, LogRange, Positions};
-use runtime::kafka::{self, Admin, Disposition, KafkaFault, PartitionStream, Record};
+use runtime::kafka::{self, Admin, Disposition, KafkaFault, PartitionStream, Record, TopicId};
 use runtime::store::{StoreError, position};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,8 @@ use tokio::time::Instant;
 /// The worker of one partition. Ends when the partition is revoked or the program stops.
 pub struct Worker<I: Input> {
     input: Arc<I>,
+    /// The topic that the positions are of.
+    id: TopicId,
     turn: Arc<Turn>,
     admin: Admin,
     stream: PartitionStream,
@@ -44,7 +46,13 @@ struct Hold {
 
 impl<I: Input> Worker<I> {
     /// A worker for a partition that was just assigned.
-    pub fn new(input: Arc<I>, turn: Arc<Turn>, admin: Admin, stream: PartitionStream) -> Worker<I> {
+    pub fn new(
+        input: Arc<I>,
+        id: TopicId,
+        turn: Arc<Turn>,
+        admin: Admin,
+        stream: PartitionStream,
+    ) -> Worker<I> {
         let partition = turn.partition.to_string();
         let meters = Meters {
             records: BATCH_RECORDS.with(&[turn.stream, &turn.source]),
@@ -53,7 +61,7 @@ impl<I: Input> Worker<I> {
             lag: APPLY_LAG.with(&[turn.stream, &turn.source, &partition]),
             unconfirmed: UNCONFIRMED.with(&[turn.stream, &turn.source, &partition]),
         };
-        Worker { input, turn, admin, stream, meters, told: None, heals_on_open: false }
+        Worker { input, id, turn, admin, stream, meters, told: None, heals_on_open: false }
     }
 
     /// Works until the partition is gone. Whatever happens in between is waited out.
@@ -107,6 +115,7 @@ impl<I: Input> Worker<I> {
     async fn hold(&mut self) -> Result<(), Stop> {
         let positions = self.positions().await?;
         let log = self.log().await?;
+        self.same_topic().await?;
         let seek = positions.seek(log).map_err(|outside| self.outside(&outside.to_string()))?;
         self.seek(seek).await?;
         if std::mem::take(&mut self.heals_on_open) {
@@ -361,6 +370,29 @@ impl<I: Input> Worker<I> {
                 () = self.turn.stop.cancelled() => return Err(Stop::Gone),
                 answer = asked => match answer {
                     Ok((start, end)) => return Ok(LogRange { start, end }),
+                    Err(fault) => fault,
+                },
+            };
+            tries += 1;
+            self.wait_for_kafka(tries, &fault).await?;
+        }
+    }
+
+    /// Nothing is read under the number of a topic that was deleted: made again and filled beyond our position it looks the
+    /// same, and its records would be read once more, as others, when the new id is noticed. Asked after the log's ends.
+    async fn same_topic(&self) -> Result<(), Stop> {
+        let mut tries = 0;
+        loop {
+            let asked = self.admin.topic_id(self.stream.topic());
+            let fault = tokio::select! {
+                () = self.turn.gone.cancelled() => return Err(Stop::Gone),
+                () = self.turn.stop.cancelled() => return Err(Stop::Gone),
+                answer = asked => match answer {
+                    Ok(Some(found)) if found == self.id => return Ok(()),
+                    Ok(_) => {
+                        let reason = format!("{} was deleted or created again", self.turn.source);
+                        return Err(Halt::of_opening("topic_recreated", reason).into());
+                    }
                     Err(fault) => fault,
                 },
             };

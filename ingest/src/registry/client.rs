@@ -1,4 +1,5 @@
-//! The one question that is asked of a registry with Confluent's API: `GET /schemas/ids/{id}`.
+//! The question that is asked of a registry with Confluent's API: `GET /schemas/ids/{id}`, and, where the answer does not
+//! tell whether the schema is not there or the registry is none, `GET /schemas/types`.
 
 use crate::config::Registry as Keys;
 use base64::Engine as _;
@@ -13,6 +14,8 @@ use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
 /// `error_code` of a schema that is not there. Without it a 404 may be a wrong path, and says nothing of the schema.
 const SCHEMA_NOT_FOUND: u32 = 40_403;
+/// Highest id: registries count in 32 bits with a sign, and some answer a higher one as they answer a wrong path.
+const MAX_ID: u32 = i32::MAX as u32;
 /// Shown of an answer that is not understood.
 const SHOWN_CHARS: usize = 120;
 
@@ -80,25 +83,48 @@ impl Client {
     }
 
     fn ask(&self, id: u32) -> Result<Answer, String> {
+        if id > MAX_ID {
+            return Ok(Answer::Missing);
+        }
+        let (status, body) = match self.call(&format!("schemas/ids/{id}"))? {
+            (status, Some(body)) => (status, body),
+            (200, None) => {
+                let problem = format!("is longer than {MAX_ANSWER_BYTES} bytes");
+                return Ok(Answer::Unusable(SchemaFault::new(problem)));
+            }
+            (status, None) => return Err(format!("it answers {status} at length")),
+        };
+        match answer(status, &body) {
+            // A refusal of this very question, or of every one? Whoever knows its types of schemas is a registry.
+            Err(refused) if (400..500).contains(&status) => match self.call("schemas/types")? {
+                (200, Some(types)) if is_list(&types) => Ok(Answer::Missing),
+                _ => Err(refused),
+            },
+            answered => answered,
+        }
+    }
+
+    /// Status and body; without body where it is too long.
+    fn call(&self, path: &str) -> Result<(u16, Option<Vec<u8>>), String> {
         let mut request = self
             .agent
-            .get(format!("{}/schemas/ids/{id}", self.url))
+            .get(format!("{}/{path}", self.url))
             .header("accept", "application/vnd.schemaregistry.v1+json, application/json");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization.expose());
         }
         let mut response = request.call().map_err(|error| error.to_string())?;
         let status = response.status().as_u16();
-        let body = match response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec() {
-            Ok(body) => body,
-            Err(ureq::Error::BodyExceedsLimit(_)) if status == 200 => {
-                let problem = format!("is longer than {MAX_ANSWER_BYTES} bytes");
-                return Ok(Answer::Unusable(SchemaFault::new(problem)));
-            }
-            Err(error) => return Err(error.to_string()),
-        };
-        answer(status, &body)
+        match response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec() {
+            Ok(body) => Ok((status, Some(body))),
+            Err(ureq::Error::BodyExceedsLimit(_)) => Ok((status, None)),
+            Err(error) => Err(error.to_string()),
+        }
     }
+}
+
+fn is_list(body: &[u8]) -> bool {
+    serde_json::from_slice::<Vec<String>>(body).is_ok()
 }
 
 /// What an answer says.

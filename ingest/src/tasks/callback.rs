@@ -3,7 +3,7 @@
 
 use crate::config::UnknownTopic;
 use crate::turn::{Stop, Turn};
-use runtime::kafka::{Admin, KafkaFault};
+use runtime::kafka::{Admin, Disposition, KafkaFault};
 use schemas::command::{ReasonCode, Refusal};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -17,6 +17,9 @@ const ASK_AGAIN_AFTER: [Duration; 3] =
     [Duration::from_millis(150), Duration::from_millis(350), Duration::from_millis(1_000)];
 /// A topic that was missing this recently is asked for once only.
 const MISSING_FOR: Duration = Duration::from_secs(10);
+/// After asking again and again for so long, nothing is asked for again for this many times as long: invented names may
+/// cost their neighbours a tenth of the time, not more.
+const REST_FACTOR: u32 = 9;
 /// Topics that are remembered.
 const MOST: usize = 100_000;
 
@@ -28,6 +31,8 @@ pub struct CallbackTopics {
     admin: Admin,
     keep: Duration,
     seen: Mutex<HashMap<String, Seen>>,
+    /// Until then no topic is asked for again.
+    rest_until: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +51,7 @@ pub struct Topics {
 impl CallbackTopics {
     /// Nothing is known yet.
     pub fn new(admin: Admin, keep: Duration) -> CallbackTopics {
-        CallbackTopics { admin, keep, seen: Mutex::default() }
+        CallbackTopics { admin, keep, seen: Mutex::default(), rest_until: Mutex::default() }
     }
 
     /// What is known of these topics, asked for where it is not known, or no longer.
@@ -56,41 +61,59 @@ impl CallbackTopics {
         unknown: UnknownTopic,
         turn: &Turn,
     ) -> Result<Topics, Stop> {
-        let mut unsure: BTreeSet<&str> =
-            wanted.keys().copied().filter(|topic| !self.is_enough(topic, wanted[topic])).collect();
-        let long_missing: BTreeSet<&str> =
-            unsure.iter().copied().filter(|topic| self.was_missing(topic)).collect();
-        if !unsure.is_empty() {
-            self.ask(&unsure, turn).await?;
-            unsure.retain(|topic| !long_missing.contains(topic));
-            let again = if unknown == UnknownTopic::Refuse { &ASK_AGAIN_AFTER[..] } else { &[] };
-            for pause in again {
-                unsure.retain(|topic| !self.is_enough(topic, None));
-                if unsure.is_empty() {
-                    break;
+        // What the batch goes by stays with it, whatever becomes of what is remembered for all.
+        let mut partitions: HashMap<String, Option<i32>> = HashMap::new();
+        let mut unsure: BTreeSet<&str> = BTreeSet::new();
+        let mut fresh: BTreeSet<&str> = BTreeSet::new();
+        for (topic, partition) in wanted {
+            let seen = self.lock().get(*topic).copied();
+            match seen.filter(|seen| seen.is_enough(*partition, self.keep)) {
+                Some(seen) => {
+                    partitions.insert((*topic).to_owned(), seen.partitions);
                 }
-                turn.pause(*pause).await?;
-                self.ask(&unsure, turn).await?;
+                None => {
+                    unsure.insert(topic);
+                    if !seen.is_some_and(|seen| seen.was_missing()) {
+                        fresh.insert(topic);
+                    }
+                }
             }
         }
-        let seen = self.lock();
-        let found = |topic: &str| seen.get(topic).and_then(|seen| seen.partitions);
-        let partitions = wanted.keys().map(|topic| ((*topic).to_owned(), found(topic))).collect();
+        if !unsure.is_empty() {
+            partitions.extend(self.ask(&unsure, turn).await?);
+        }
+        if unknown == UnknownTopic::Refuse {
+            self.ask_again(fresh, &mut partitions, turn).await?;
+        }
         Ok(Topics { unknown, partitions })
     }
 
-    /// Whether nothing need be asked. A partition beyond those that were seen may have been added since.
-    fn is_enough(&self, topic: &str, partition: Option<i32>) -> bool {
-        self.lock().get(topic).is_some_and(|seen| {
-            seen.partitions.is_some_and(|count| partition.is_none_or(|asked| asked < count))
-                && seen.at.elapsed() < self.keep
-        })
+    /// Asks again for topics that were never missing before: they may have been created a moment ago.
+    async fn ask_again(
+        &self,
+        mut fresh: BTreeSet<&str>,
+        partitions: &mut HashMap<String, Option<i32>>,
+        turn: &Turn,
+    ) -> Result<(), Stop> {
+        fresh.retain(|topic| partitions.get(*topic).is_none_or(Option::is_none));
+        let began = Instant::now();
+        if fresh.is_empty() || self.rest().is_some_and(|until| began < until) {
+            return Ok(());
+        }
+        for pause in ASK_AGAIN_AFTER {
+            turn.pause(pause).await?;
+            partitions.extend(self.ask(&fresh, turn).await?);
+            fresh.retain(|topic| partitions.get(*topic).is_none_or(Option::is_none));
+            if fresh.is_empty() {
+                return Ok(());
+            }
+        }
+        *self.rest() = Some(Instant::now() + began.elapsed() * REST_FACTOR);
+        Ok(())
     }
 
-    fn was_missing(&self, topic: &str) -> bool {
-        self.lock()
-            .get(topic)
-            .is_some_and(|seen| seen.partitions.is_none() && seen.at.elapsed() < MISSING_FOR)
+    fn rest(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.rest_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Seen>> {
@@ -98,7 +121,7 @@ impl CallbackTopics {
     }
 
     /// Asks until Kafka answers: without an answer nothing is refused.
-    async fn ask(&self, topics: &BTreeSet<&str>, turn: &Turn) -> Result<(), Stop> {
+    async fn ask(&self, topics: &BTreeSet<&str>, turn: &Turn) -> Result<Vec<(String, Option<i32>)>, Stop> {
         let mut tries = 0;
         loop {
             let answer = tokio::select! {
@@ -114,10 +137,9 @@ impl CallbackTopics {
                     if seen.len() > MOST {
                         seen.clear();
                     }
-                    seen.extend(
-                        found.into_iter().map(|(topic, partitions)| (topic, Seen { partitions, at })),
-                    );
-                    return Ok(());
+                    let each = found.iter().cloned();
+                    seen.extend(each.map(|(topic, partitions)| (topic, Seen { partitions, at })));
+                    return Ok(found);
                 }
                 Err(fault) => fault,
             };
@@ -136,10 +158,27 @@ impl CallbackTopics {
         }
         let mut found = Vec::with_capacity(topics.len());
         for topic in topics {
-            let info = self.admin.topic(topic).await?;
+            let info = match self.admin.topic(topic).await {
+                Ok(info) => info,
+                // As in the list of all topics: what may not be described is not seen. It must not stop its neighbours.
+                Err(fault) if matches!(fault.disposition(), Disposition::Poison(_)) => None,
+                Err(fault) => return Err(fault),
+            };
             found.push(((*topic).to_owned(), info.map(|info| info.partition_count())));
         }
         Ok(found)
+    }
+}
+
+impl Seen {
+    /// Whether nothing need be asked. A partition beyond those that were seen may have been added since.
+    fn is_enough(&self, partition: Option<i32>, keep: Duration) -> bool {
+        self.partitions.is_some_and(|count| partition.is_none_or(|asked| asked < count))
+            && self.at.elapsed() < keep
+    }
+
+    fn was_missing(&self) -> bool {
+        self.partitions.is_none() && self.at.elapsed() < MISSING_FOR
     }
 }
 
@@ -154,7 +193,7 @@ impl Topics {
         match (self.partitions.get(topic).copied().flatten(), partition) {
             (None, _) if self.unknown == UnknownTopic::Accept => Ok(()),
             (None, _) => {
-                let problem = "does not exist";
+                let problem = "does not exist, or ingest may not see it";
                 Err(Refusal::of_value(ReasonCode::UnknownTopic, &name("topic"), topic.as_bytes(), problem))
             }
             (Some(count), Some(asked)) if asked >= count => {

@@ -31,8 +31,8 @@ pub struct Wanted {
     pub command: RowId,
     /// When its record was appended.
     pub at: i64,
-    /// Which task.
-    pub identity: Identity,
+    /// Which task: the first of these that there is.
+    pub identities: Vec<Identity>,
     /// What.
     pub op: Op,
     /// The reply that it asks for, with the identity complete.
@@ -58,17 +58,17 @@ impl Wanted {
             ChangeOp::Cancel => Op::Cancel,
             ChangeOp::Reschedule { due_at, expires_at } => Op::Reschedule(Reschedule { due_at, expires_at }),
         };
-        let identity = Identity(change.identity());
+        let identities = change.identities().into_iter().map(Identity).collect();
         let reply = complete(change.reply.clone(), change.shard_key());
-        Wanted { command, at, identity, op, reply, letter: None }
+        Wanted { command, at, identities, op, reply, letter: None }
     }
 
     /// What a replay wants.
     pub fn of_replay(command: RowId, at: i64, mut replay: schemas::command::Replay) -> Wanted {
-        let identity = Identity(replay.identity());
+        let identities = replay.identities().into_iter().map(Identity).collect();
         let reply = complete(replay.reply.take(), replay.shard_key());
         let (op, letter) = Letter::open(replay);
-        Wanted { command, at, identity, op: Op::Replay(op), reply, letter: Some(letter) }
+        Wanted { command, at, identities, op: Op::Replay(op), reply, letter: Some(letter) }
     }
 
     /// The row that it speaks of: of a replay only the very one that was buried. Another of that identity, or one that
@@ -98,7 +98,10 @@ impl Decided {
 
 /// The rows that were there before the batch, by what a look found.
 pub fn rows_of(wanted: &[Wanted], known: &HashMap<Identity, Known>) -> BTreeSet<RowId> {
-    wanted.iter().filter_map(|wanted| known.get(&wanted.identity)).map(|known| known.id).collect()
+    let of = |wanted: &Wanted| {
+        wanted.identities.iter().find_map(|identity| known.get(identity)).map(|known| known.id)
+    };
+    wanted.iter().filter_map(of).collect()
 }
 
 /// Shards whose cursors decide: of those rows that are pending now.
@@ -130,16 +133,16 @@ pub async fn apply(
     let mut asked: HashMap<RowId, Asked> = HashMap::new();
     let mut letters: HashMap<RowId, &Letter> = HashMap::new();
     for wanted in wanted {
-        let row = match (known.get(&wanted.identity), fresh.get(&wanted.identity)) {
-            (Some(known), _) => Some(known.id),
-            (None, Some(task)) => {
-                if life.get(task.row.id).is_none() {
-                    life.insert(inserted_row(task)?);
-                }
-                Some(task.row.id)
-            }
-            (None, None) => None,
-        };
+        let found = wanted.identities.iter().find_map(|identity| {
+            let known = known.get(identity).map(|known| (known.id, None));
+            known.or_else(|| fresh.get(identity).map(|task| (task.row.id, Some(*task))))
+        });
+        if let Some((id, Some(task))) = found
+            && life.get(id).is_none()
+        {
+            life.insert(inserted_row(task)?);
+        }
+        let row = found.map(|(id, _)| id);
         let row = row.filter(|id| life.get(*id).is_none_or(|row| wanted.speaks_of(row)));
         let change = Change { command: wanted.command, at: wanted.at, row, op: wanted.op.clone() };
         let verdict =
@@ -231,5 +234,5 @@ fn owed_for(
 
 /// Identities of the tasks.
 pub fn identities(wanted: &[Wanted]) -> impl Iterator<Item = Identity> + '_ {
-    wanted.iter().map(|wanted| wanted.identity)
+    wanted.iter().flat_map(|wanted| wanted.identities.iter().copied())
 }

@@ -14,12 +14,24 @@ use schemas::command::{
 use schemas::ids::RowId;
 use std::collections::HashSet;
 
+/// Parsed at a stretch.
+const YIELD_BYTES: usize = 256 << 10;
+
 /// Parses a batch. Nothing that a producer can send makes this fail: what is no command is a refusal.
 pub async fn batch(tasks: &Tasks, batch: &[Record], turn: &Turn) -> Result<Vec<Parsed>, Stop> {
     let now = runtime::clock::now_ms();
     let mut schemas = tasks.deps.schemas.for_batch();
-    let mut read: Vec<Result<Command, ParseError>> =
-        batch.iter().map(|record| command(tasks, record, now, &schemas)).collect();
+    let mut read: Vec<Result<Command, ParseError>> = Vec::with_capacity(batch.len());
+    let mut bytes = 0;
+    for record in batch {
+        read.push(command(tasks, record, now, &schemas));
+        // Megabytes that are no command take a while: the other partitions, and the journal, go on in between.
+        bytes += record.weight_bytes();
+        if bytes > YIELD_BYTES {
+            bytes = 0;
+            tokio::task::yield_now().await;
+        }
+    }
     fetch(&mut read, &mut schemas, turn, |at, schemas| command(tasks, &batch[at], now, schemas)).await?;
 
     let mut wanted = callback::Wanted::new();

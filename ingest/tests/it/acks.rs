@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 async fn consumers_finish_fail_and_go_on() {
     let names = ["done", "failed", "for good", "at work", "silent"];
     let (pipeline, ingest, rows) = waiting_for_acks(&names, "").await;
-    let delivered_at = settle(&pipeline, &rows.values().map(|row| (row, EntryKind::Delivered)).collect::<Vec<_>>()).await;
+    let delivered_at =
+        settle(&pipeline, &rows.values().map(|row| (row, EntryKind::Delivered)).collect::<Vec<_>>()).await;
     assert!(pipeline.pending().await.is_empty());
     assert_eq!(pipeline.number("SELECT COUNT(*) FROM running").await, 5);
     assert!(states(&pipeline).await.values().all(|state| *state == (2, 1)));
@@ -79,7 +80,10 @@ async fn consumers_finish_fail_and_go_on() {
         if rejected.len() == 1 { Ok(rejected) } else { Err(rejected) }
     })
     .await;
-    assert_eq!((reason(&rejected[0]).as_str(), rejected[0].value.as_deref()), ("not_a_command", Some(&b"garbage"[..])));
+    assert_eq!(
+        (reason(&rejected[0]).as_str(), rejected[0].value.as_deref()),
+        ("not_a_command", Some(&b"garbage"[..]))
+    );
     ingest.stop().await;
     pipeline.finish().await;
 }

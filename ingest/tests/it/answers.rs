@@ -69,7 +69,10 @@ async fn intents_are_folded_in_command_order_and_answered() {
     assert_eq!(answer(7), ("rejected", None));
 
     let states = states(&pipeline).await;
-    assert_eq!([states["moved"].0, states["cancelled"].0, states["sent"].0, states["buried"].0], [1, 5, 2, 4]);
+    assert_eq!(
+        [states["moved"].0, states["cancelled"].0, states["sent"].0, states["buried"].0],
+        [1, 5, 2, 4]
+    );
     let moved = &pipeline.pending().await["moved"];
     assert_eq!((moved.due_at, moved.generation, &moved.body), (later, Generation(2), &rows["moved"].body));
     assert_eq!(pipeline.number("SELECT stop FROM running WHERE task_id = 'sent'").await, 1);

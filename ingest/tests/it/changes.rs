@@ -30,7 +30,8 @@ fn move_to(task_id: &str, due_at: i64, correlation: &str) -> OutRecord {
 /// Answers by correlation, once there are so many.
 async fn told(pipeline: &Pipeline, count: usize) -> BTreeMap<String, String> {
     until("the answers are told", || async {
-        let of = |record: &_, name: &str| header(record, &format!("duestream-reply-{name}")).unwrap_or_default();
+        let of =
+            |record: &_, name: &str| header(record, &format!("duestream-reply-{name}")).unwrap_or_default();
         let replies = pipeline.read(&pipeline.names.replies()).await;
         let told: BTreeMap<String, String> = replies
             .iter()
@@ -191,7 +192,10 @@ async fn in_one_batch_each_command_sees_what_the_earlier_ones_did() {
     // What was never emitted is not withdrawn, and only what is true now is emitted.
     let due: Vec<_> = pipeline.due().await.into_iter().map(|(_, due)| (due.id, due.generation)).collect();
     assert_eq!(due.len(), 2, "{due:?}");
-    assert!(due.contains(&(pending["late"].id, Generation(1))) && due.contains(&(pending["moved"].id, Generation(2))));
+    assert!(
+        due.contains(&(pending["late"].id, Generation(1)))
+            && due.contains(&(pending["moved"].id, Generation(2)))
+    );
     ingest.stop().await;
     pipeline.finish().await;
 }

@@ -13,11 +13,18 @@ use std::collections::BTreeMap;
 pub const HOUR_MS: i64 = 3_600_000;
 
 /// A pipeline whose cursors lie an hour ahead, ingest, and tasks in slot 0 that are due in a moment and wait for acks.
-pub async fn waiting_for_acks(names: &[&str], toml: &str) -> (Pipeline, Running, BTreeMap<String, PendingRow>) {
+pub async fn waiting_for_acks(
+    names: &[&str],
+    toml: &str,
+) -> (Pipeline, Running, BTreeMap<String, PendingRow>) {
     let pipeline = Pipeline::new().await;
     pipeline.sql(&format!("UPDATE shard SET cursor_at = {}", now_ms() + HOUR_MS)).await;
     let due_at = now_ms() + 1_000;
-    pipeline.submit(names.iter().map(|id| pipeline.task(id, due_at).header("duestream-shard-key", "key 0")).collect()).await;
+    pipeline
+        .submit(
+            names.iter().map(|id| pipeline.task(id, due_at).header("duestream-shard-key", "key 0")).collect(),
+        )
+        .await;
     assert_eq!(protocol::route::shard_of("", Some("key 0"), 4).0 & 1, 0, "slot 0");
     let ingest = pipeline.ingest(toml);
     pipeline.confirmed(&pipeline.names.tasks(), i64::try_from(names.len()).unwrap()).await;

@@ -1,6 +1,7 @@
 //! Servers go and come back; nobody has to restart ingest.
 
 use crate::pipeline::{Pipeline, now_ms};
+use runtime::kafka::OutRecord;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
@@ -107,6 +108,33 @@ async fn a_tasks_topic_that_was_created_again_gets_a_new_number() {
     let (first, second) = (stored["of the first"].id, stored["of the second"].id);
     assert_eq!((first.offset(), second.offset()), (0, 0), "the same coordinates …");
     assert_ne!(first.source(), second.source(), "… of another source");
+    ingest.stop().await;
+    pipeline.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_created_again_and_filled_is_not_read_under_its_old_number() {
+    let pipeline = Pipeline::new().await;
+    // The partition stands still and looks again twice before the topic's id is compared.
+    let ingest = pipeline.ingest("[confirm]\ntopic_check = \"25s\"\n");
+    let unnamed = |n: usize| {
+        OutRecord::to("")
+            .value(n.to_string())
+            .header("duestream-topic", pipeline.callback.as_str())
+            .header("duestream-due-at", (now_ms() + HOUR_MS).to_string())
+    };
+    let tasks = pipeline.names.tasks();
+    pipeline.submit((0..3).map(unnamed).collect()).await;
+    pipeline.confirmed(&tasks, 3).await;
+    pipeline.delete_topic(&tasks).await;
+    pipeline.create_source(&tasks, 1).await;
+    pipeline.submit((0..10).map(unnamed).collect()).await;
+    crate::pipeline::until("the new topic is read", || async {
+        let stored = pipeline.tasks().await;
+        if stored.len() >= 13 { Ok(()) } else { Err(stored.len()) }
+    })
+    .await;
+    assert_eq!(pipeline.tasks().await.len(), 13, "3 of the first and 10 of the second, each once");
     ingest.stop().await;
     pipeline.finish().await;
 }

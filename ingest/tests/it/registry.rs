@@ -1,6 +1,6 @@
 //! Commands as Avro whose schema must be asked for, and a registry that is away.
 
-use crate::pipeline::{Pipeline, header, now_ms, reason, until};
+use crate::pipeline::{Pipeline, header, now_ms, reason};
 use runtime::kafka::OutRecord;
 use schemas::avro::TASK_COMMAND_VERSIONS;
 use schemas::command::{AvroTime, TaskCommand};
@@ -20,6 +20,8 @@ struct Registry {
     /// What everybody is told while it is not `None`.
     outage: Mutex<Option<u16>>,
     requests: Mutex<Vec<String>>,
+    /// Answer to `schemas/types`; `None`: nothing is found there.
+    types: Mutex<Option<String>>,
 }
 
 impl Registry {
@@ -30,6 +32,7 @@ impl Registry {
             answers: Mutex::default(),
             outage: Mutex::default(),
             requests: Mutex::default(),
+            types: Mutex::default(),
         });
         let served = registry.clone();
         tokio::spawn(async move {
@@ -64,6 +67,9 @@ impl Registry {
             return (status, "away".to_owned());
         }
         let path = request.split(' ').nth(1).unwrap_or_default();
+        if let (true, Some(types)) = (path == "/base/schemas/types", &*self.types.lock().unwrap()) {
+            return (200, types.clone());
+        }
         let id = path.strip_prefix("/base/schemas/ids/").and_then(|id| id.parse::<u32>().ok());
         let found = id.and_then(|id| self.answers.lock().unwrap().get(&id).cloned());
         found.unwrap_or_else(|| (404, NOT_FOUND.to_owned()))
@@ -80,7 +86,7 @@ impl Registry {
     }
 
     fn toml(&self) -> String {
-        format!("[registry]\nurl = \"http://{}/base/\"\nmissing_for = \"1s\"\n", self.address)
+        format!("[registry]\nurl = \"http://{}/base/\"\nunusable_for = \"1s\"\n", self.address)
     }
 }
 
@@ -133,14 +139,23 @@ async fn framed_commands_are_read_with_the_schema_of_the_registry_and_the_bad_on
     let request = registry.requests.lock().unwrap()[0].to_lowercase();
     assert!(request.contains("authorization: basic zhvlc3ryzwftonnly3jlda=="), "{request}");
 
-    // A registration that came a moment too late is found when it is asked for again.
+    // Whoever named an id before it was registered keeps nobody from using it.
     registry.set(6, 200, registered(newest()));
-    until("the schema is found", || async {
-        pipeline.submit(vec![framed("late", 6)]).await;
-        let stored = pipeline.tasks().await;
-        if stored.contains_key("late") { Ok(()) } else { Err(stored.into_keys().collect::<Vec<_>>()) }
-    })
-    .await;
+    let offsets = pipeline.submit(vec![framed("late", 6)]).await;
+    pipeline.confirmed(&pipeline.names.tasks(), offsets[0] + 1).await;
+    assert!(pipeline.tasks().await.contains_key("late"));
+
+    // How Confluent's registry answers an id that its path cannot hold: as it answers a wrong path. No id stops the partition.
+    registry.set(5, 404, r#"{"error_code":404,"message":"HTTP 404 Not Found"}"#);
+    registry.set(4, 422, r#"{"error_code":42201,"message":"Unprocessable"}"#);
+    registry.types.lock().unwrap().replace(r#"["JSON","PROTOBUF","AVRO"]"#.to_owned());
+    let last = [framed("path", 5), framed("entity", 4), framed("beyond", u32::MAX), framed("good", 7)];
+    let offsets = pipeline.submit(last.to_vec()).await;
+    pipeline.confirmed(&pipeline.names.tasks(), offsets[3] + 1).await;
+    assert!(pipeline.tasks().await.contains_key("good"));
+    let codes: Vec<String> = pipeline.rejected().await.iter().map(reason).collect();
+    assert_eq!(codes.iter().filter(|code| *code == "unknown_schema").count(), 4, "{codes:?}");
+    assert_eq!(registry.asked_for(u32::MAX), 0, "no registry has it");
     ingest.stop().await;
     pipeline.finish().await;
 }

@@ -3,6 +3,7 @@
 use crate::pipeline::{Pipeline, header, now_ms, reason, until};
 use runtime::kafka::OutRecord;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -128,19 +129,38 @@ async fn a_herd_on_one_source_does_not_delay_another() {
     let tenant = pipeline.own("tenant");
     pipeline.create_source(&tenant, 1).await;
     let due_at = now_ms() + HOUR_MS;
-    let herd: Vec<OutRecord> =
-        (0..20_000).map(|n| pipeline.task(&format!("herd {n}"), due_at).partition(0)).collect();
-    pipeline.send(&tenant, herd).await;
     let ingest = pipeline.ingest(&[source(&tenant, ""), source("", "")].concat());
-    until("the herd is being read", || async {
-        let (next, _) = pipeline.positions(&tenant, 0).await;
-        if next > 0 { Ok(()) } else { Err(next) }
-    })
-    .await;
-    pipeline.submit(vec![pipeline.task("alone", due_at)]).await;
-    pipeline.confirmed(&pipeline.names.tasks(), 1).await;
-    let (next, _) = pipeline.positions(&tenant, 0).await;
-    assert!(next < 20_000, "the herd was read to its end first");
+    let sent = AtomicI64::new(0);
+    // However fast ingest is: the herd never ends.
+    let herd = async {
+        loop {
+            let first = sent.load(Ordering::Relaxed);
+            until("the herd shrinks", || async {
+                let (next, _) = pipeline.positions(&tenant, 0).await;
+                if first - next < 20_000 { Ok(()) } else { Err(next) }
+            })
+            .await;
+            let more =
+                (first..first + 5_000).map(|n| pipeline.task(&format!("herd {n}"), due_at).partition(0));
+            pipeline.send(&tenant, more.collect()).await;
+            sent.store(first + 5_000, Ordering::Relaxed);
+        }
+    };
+    let alone = async {
+        until("the herd is being read", || async {
+            let (next, _) = pipeline.positions(&tenant, 0).await;
+            if next > 0 { Ok(()) } else { Err(next) }
+        })
+        .await;
+        pipeline.submit(vec![pipeline.task("alone", due_at)]).await;
+        pipeline.confirmed(&pipeline.names.tasks(), 1).await;
+        pipeline.positions(&tenant, 0).await
+    };
+    let (next, _) = tokio::select! {
+        () = herd => unreachable!("it never ends"),
+        positions = alone => positions,
+    };
+    assert!(next < sent.load(Ordering::Relaxed), "the herd was read to its end first");
     ingest.stop().await;
     pipeline.finish().await;
 }

@@ -4,6 +4,7 @@
 //! single delivery. `due_pos` passes a stray when its copy is acked, so that a next owner copies it again: at least once.
 
 use super::event::{Alarm, Event};
+use schemas::delivery::rejected::WholeValue;
 use schemas::record::Header;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Stray {
     pub value: Option<Vec<u8>>,
     /// Its headers, in order.
     pub headers: Vec<Header>,
+    /// Of its value only the beginning is here, because it is larger than any topic takes.
+    pub whole_value: Option<WholeValue>,
     /// Why it is no due record.
     pub problem: String,
 }

@@ -152,7 +152,8 @@ pub(super) fn headers_of(message: &BorrowedMessage<'_>, most_bytes: usize) -> (V
             index += 1;
             let raw = name.byte_sub(size_of::<RawHeader>()).cast::<RawHeader>().read_unaligned();
             bytes += raw.name_size + size;
-            if bytes > most_bytes {
+            // Headers beyond are left out, so that with ours `rejected` can be read by librdkafka, too.
+            if bytes > most_bytes || out.len() == MOST_HEADERS {
                 continue;
             }
             let name = name_of(std::slice::from_raw_parts(name.cast::<u8>(), raw.name_size), &mut intact);

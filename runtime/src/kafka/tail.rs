@@ -21,6 +21,8 @@ pub enum TailFrom {
     Beginning,
     /// What comes after [`Tail::open`] has returned.
     End,
+    /// This offset, of every partition.
+    Offset(i64),
 }
 
 /// A reader of all partitions of some topics.
@@ -83,6 +85,7 @@ fn positions(
         let offset = match from {
             TailFrom::Beginning => start,
             TailFrom::End => end,
+            TailFrom::Offset(offset) => offset,
         };
         list.add_partition_offset(topic, *partition, Offset::Offset(offset)).map_err(KafkaFault::at(OP))?;
     }

@@ -261,7 +261,8 @@ impl Stored {
             }),
         };
         let (command, id) = (RowId(self.command), RowId(self.id));
-        let owed = Owed { command, received_at: self.received_at, refusal, reply, of_change: false, row: None };
+        let owed =
+            Owed { command, received_at: self.received_at, refusal, reply, of_change: false, row: None };
         Some(if self.op.is_some() { owed.of_change((id != command).then_some(id)) } else { owed })
     }
 }

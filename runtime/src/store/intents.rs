@@ -184,7 +184,10 @@ pub async fn owed(session: &mut Session, ids: &BTreeSet<RowId>) -> Result<Vec<Ow
 }
 
 /// These answers were acked.
-pub async fn told(session: &mut Session, commands: impl IntoIterator<Item = RowId>) -> Result<(), StoreError> {
+pub async fn told(
+    session: &mut Session,
+    commands: impl IntoIterator<Item = RowId>,
+) -> Result<(), StoreError> {
     let commands: Vec<RowId> = commands.into_iter().collect();
     for chunk in commands.chunks(ROWS) {
         session.run(TOLD.bind(keys(chunk))).await?;
@@ -193,7 +196,11 @@ pub async fn told(session: &mut Session, commands: impl IntoIterator<Item = RowI
 }
 
 /// The rows of which the intents of commands from `first` to `last` speak, which are of one partition.
-pub async fn rows_of(session: &mut Session, first: RowId, last: RowId) -> Result<BTreeSet<RowId>, StoreError> {
+pub async fn rows_of(
+    session: &mut Session,
+    first: RowId,
+    last: RowId,
+) -> Result<BTreeSet<RowId>, StoreError> {
     let rows = session.all::<(u64,)>(ROWS_OF.bind(first.0).bind(last.0)).await?;
     Ok(rows.into_iter().map(|(id,)| RowId(id)).collect())
 }
@@ -280,7 +287,15 @@ impl<'a> Line<'a> {
                 let (received_at, resend_at) = (self.telling.received_at, Some(self.telling.resend_at));
                 let new_due_at = reschedule.map(|to| to.due_at);
                 let expires_at = reschedule.and_then(|to| to.expires_at);
-                Columns { kind: INTENT, op, new_due_at, expires_at, received_at, resend_at, ..Columns::default() }
+                Columns {
+                    kind: INTENT,
+                    op,
+                    new_due_at,
+                    expires_at,
+                    received_at,
+                    resend_at,
+                    ..Columns::default()
+                }
             }
             // It waits for the journal alone: nothing is sent again for it.
             What::Parked(ack) => {
@@ -291,7 +306,8 @@ impl<'a> Line<'a> {
                     Report::Succeeded => Columns { op: SUCCEEDED, ..common },
                     Report::Failed { reason, permanent } => {
                         let reason = reason.as_deref();
-                        let reason = reason.map(|text| text[..text.floor_char_boundary(MAX_REASON_BYTES)].as_bytes());
+                        let reason =
+                            reason.map(|text| text[..text.floor_char_boundary(MAX_REASON_BYTES)].as_bytes());
                         Columns { op: if *permanent { FAILED_FOR_GOOD } else { FAILED }, reason, ..common }
                     }
                 }
@@ -310,7 +326,8 @@ impl<'a> Line<'a> {
     }
 
     fn bind(&self, call: Call) -> Call {
-        let Columns { kind, op, new_due_at, expires_at, received_at, resend_at, reason, payload } = self.columns();
+        let Columns { kind, op, new_due_at, expires_at, received_at, resend_at, reason, payload } =
+            self.columns();
         call.bind(self.open.command.0)
             .bind(self.open.id.0)
             .bind(self.open.generation.0)
@@ -342,14 +359,17 @@ impl<'r> FromRow<'r, MySqlRow> for Stored {
             (INTENT, FINISH) => What::Intent(Intent::Finish),
             (INTENT, RESCHEDULE) => {
                 let due_at = row.try_get::<Option<i64>, _>(4)?;
-                let due_at = due_at.ok_or_else(|| undecodable(4, "a reschedule without a due time".into()))?;
+                let due_at =
+                    due_at.ok_or_else(|| undecodable(4, "a reschedule without a due time".into()))?;
                 What::Intent(Intent::Reschedule(Reschedule { due_at, expires_at: row.try_get(5)? }))
             }
             (PARKED, _) => {
                 let (at, progress, report) = (row.try_get(6)?, row.try_get(8)?, report(row, op)?);
                 What::Parked(Ack { command, at, id, generation, report, progress })
             }
-            (kind, op) => return Err(undecodable(3, format!("kind {kind} op {op} of a newer version").into())),
+            (kind, op) => {
+                return Err(undecodable(3, format!("kind {kind} op {op} of a newer version").into()));
+            }
         };
         Ok(Stored(Open { command, id, generation, what }))
     }
@@ -372,9 +392,7 @@ fn answers_of(answers: &[(RowId, Answer)], resend_at: i64) -> String {
         row.uint(command.0).uint(change::code(answer));
         match refusal {
             None => row.null().null(),
-            Some(refusal) => {
-                row.hex(refusal.code.as_str().as_bytes()).hex(&change::payload(&refusal))
-            }
+            Some(refusal) => row.hex(refusal.code.as_str().as_bytes()).hex(&change::payload(&refusal)),
         };
         row.int(resend_at);
     })
@@ -392,6 +410,5 @@ fn keys_of(ids: impl Iterator<Item = RowId>) -> String {
     .into_text()
 }
 
-pub(super) const QUERIES: &[&Sql] =
-    &[&OPEN, &OWE, &CLOSE, &OWED, &TOLD, &ROWS_OF, &WAITING, &LATER];
+pub(super) const QUERIES: &[&Sql] = &[&OPEN, &OWE, &CLOSE, &OWED, &TOLD, &ROWS_OF, &WAITING, &LATER];
 pub(super) const BULKS: &[&Bulk] = &[&INSERT];

@@ -5,6 +5,7 @@ use super::rows::{PendingRow, RunningRow, TaskRow};
 use super::session::Session;
 use super::sql::{Bind, Sql};
 use crate::{pending_columns, running_columns, task_columns};
+use schemas::command::identities;
 use schemas::ids::{RowGen, Shard};
 
 const KEY: &[Bind] = &[Bind::U(1), Bind::I(5), Bind::U(7)];
@@ -45,6 +46,20 @@ pub struct Reemission {
     pub count: u64,
     /// Not before, epoch ms.
     pub at: i64,
+}
+
+/// The task that somebody means by these ids, see [`identities`].
+pub async fn task_called(
+    session: &mut Session,
+    shard_key: Option<&str>,
+    task_id: &str,
+) -> Result<Option<TaskRow>, StoreError> {
+    for identity in identities(shard_key, task_id) {
+        if let Some(found) = task(session, &identity).await? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// The task of an identity.

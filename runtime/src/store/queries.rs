@@ -2,8 +2,8 @@
 //! plan tests (`runtime/tests/it/plans.rs`) until its plan has been looked at and kept.
 
 use super::{
-    Bulk, Sql, change, db, held, intents, life, lookup, migrate, moves, position, purge, reemit, route, running, scan, server, setting,
-    shard, source, tasks,
+    Bulk, Sql, change, db, held, intents, life, lookup, migrate, moves, position, purge, reemit, route,
+    running, scan, server, setting, shard, source, tasks,
 };
 
 /// All statements, by file. A file of statements adds its `QUERIES` here.

@@ -206,7 +206,8 @@ fn short_enough(progress: Option<&[u8]>, name: &str) -> Result<(), Refusal> {
     if length <= MAX_PROGRESS_BYTES {
         return Ok(());
     }
-    let problem = format!("has {length} bytes, at most {MAX_PROGRESS_BYTES} are kept; keep the rest elsewhere");
+    let problem =
+        format!("has {length} bytes, at most {MAX_PROGRESS_BYTES} are kept; keep the rest elsewhere");
     Err(Refusal::of_field(ReasonCode::InvalidField, name, &problem))
 }
 

@@ -3,7 +3,7 @@
 use super::asked::{self, Asked};
 use super::build::{due, expires_at, id};
 use super::field::{Field, Submitted};
-use super::identity;
+use super::identities;
 use super::reason::{ReasonCode, Refusal};
 
 /// A command that changes a task.
@@ -52,9 +52,9 @@ impl Change {
         self.shard_key.as_deref().unwrap_or(&self.task_id)
     }
 
-    /// Identity of the task.
-    pub fn identity(&self) -> [u8; 16] {
-        identity(self.shard_key(), &self.task_id)
+    /// Identities of the task that may be meant, see [`identities`].
+    pub fn identities(&self) -> Vec<[u8; 16]> {
+        identities(self.shard_key.as_deref(), &self.task_id)
     }
 }
 

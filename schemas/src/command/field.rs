@@ -124,6 +124,11 @@ impl<'a> Submitted<'a> {
         self.fault.get_or_insert(refusal);
     }
 
+    /// Whether a fault was found: a further one need not be put into words.
+    pub(super) fn is_refused(&self) -> bool {
+        self.fault.is_some()
+    }
+
     /// The first fault that the form found.
     pub(super) fn fault(&mut self) -> Option<Refusal> {
         self.fault.take()

@@ -3,6 +3,7 @@
 //! Both lie in MySQL for the retention time, so their inputs never change; golden values stand in the tests.
 
 use crate::due::Completion;
+use crate::ids::RowId;
 use crate::options::TaskOptions;
 use crate::row::RowBody;
 
@@ -15,6 +16,25 @@ pub fn identity(shard_key: &str, task_id: &str) -> [u8; 16] {
     hasher.bytes(shard_key.as_bytes());
     hasher.bytes(task_id.as_bytes());
     hasher.finish()
+}
+
+/// Identity of a task whose producer chose no id. No task id that a producer chooses gives the same, not even the row id in
+/// decimal, by which such a task is called: it would be taken for another's, or keep another from being accepted.
+pub fn row_identity(shard_key: Option<&str>, id: RowId) -> [u8; 16] {
+    let mut hasher = Hasher::new(b"duestream identity of a row 1");
+    hasher.optional(shard_key.map(str::as_bytes));
+    hasher.bytes(&id.0.to_le_bytes());
+    hasher.finish()
+}
+
+/// The identities of the task that somebody means by this id: the one whose producer chose it, and, where it is a row id
+/// in decimal, the one that is called by it because its producer chose none. They are looked for in this order.
+pub fn identities(shard_key: Option<&str>, task_id: &str) -> Vec<[u8; 16]> {
+    let chosen = identity(shard_key.unwrap_or(task_id), task_id);
+    // What is delivered names the task id as shard key where there is none.
+    let shard_key = shard_key.filter(|shard_key| *shard_key != task_id);
+    let row = task_id.parse().ok().map(RowId).filter(|id| id.to_string() == task_id);
+    [Some(chosen), row.map(|id| row_identity(shard_key, id))].into_iter().flatten().collect()
 }
 
 /// Due time as the producer asked for it.

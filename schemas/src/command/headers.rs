@@ -20,6 +20,9 @@ pub(super) fn read<'a>(record: &RecordView<'a>) -> Submitted<'a> {
                 submitted.set_letter(place, Cow::Borrowed(header.value.unwrap_or_default()));
                 continue;
             }
+            if submitted.is_refused() {
+                continue;
+            }
             let problem = "is not one that a command may have";
             let code = ReasonCode::UnknownField;
             submitted.refuse(Refusal::of_name(code, "the header", header.name, problem));

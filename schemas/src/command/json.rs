@@ -60,6 +60,9 @@ fn take<'a>(
         HEADERS => once(HEADERS, &mut extra.headers, value),
         name => {
             let Some(&field) = Field::ALL.iter().find(|field| field.json() == name) else {
+                if submitted.is_refused() {
+                    return Ok(());
+                }
                 let problem = "is not one that a command may have";
                 let code = ReasonCode::UnknownField;
                 return Err(Refusal::of_name(code, "the JSON key", name.as_bytes(), problem));

@@ -97,8 +97,8 @@ reason_codes! {
         "The callback topic is internal to Kafka or Duestream, or not on the allow-list.",
         "choose another topic, or have the operator allow it (callback.allow)";
     UnknownTopic = "unknown_topic",
-        "The callback topic does not exist.",
-        "create it, or have the operator set callback.unknown_topic = accept";
+        "The callback topic does not exist, or ingest may not see it.",
+        "create it and let ingest describe it, or have the operator set callback.unknown_topic = accept";
     InvalidPartition = "invalid_partition",
         "The partition is not a whole number from 0 to 2147483647.",
         "give the number of a partition of the callback topic, or leave it out";
@@ -191,11 +191,13 @@ impl Refusal {
         Refusal { code, field: Some(field.to_owned()), message }
     }
 
-    /// Refuses a name that a field may not have: `the header "duestream-colour" is not …`. The field is that name.
+    /// Refuses a name that a field may not have: `the header "duestream-colour" is not …`. The field is that name, and
+    /// where it is empty the record as a whole: a field of no name names none.
     pub fn of_name(code: ReasonCode, kind: &str, name: &[u8], problem: &str) -> Refusal {
         let message = format!("{kind} {} {problem}; {}", shown(name), code.remedy());
         let name = String::from_utf8_lossy(&name[..name.len().min(MAX_NAME_BYTES)]);
-        Refusal { code, field: Some(name.into_owned()), message }
+        let field = (!name.is_empty()).then(|| name.into_owned());
+        Refusal { code, field, message }
     }
 
     /// Refuses a field whatever its value.

@@ -6,7 +6,7 @@ use super::change::{only, task_id};
 use super::field::{Field, Form, Submitted};
 use super::reason::{ReasonCode, Refusal};
 use super::rules::Rules;
-use super::{identity, options};
+use super::{identities, options};
 use crate::delivery::dead::HISTORY;
 use crate::delivery::{DELIVERY_ID, DeliveryId, PROGRESS};
 use crate::options::{MAX_PROGRESS_BYTES, TaskOptions};
@@ -58,9 +58,9 @@ impl Replay {
         self.shard_key.as_deref().unwrap_or(&self.task_id)
     }
 
-    /// Identity of the task.
-    pub fn identity(&self) -> [u8; 16] {
-        identity(self.shard_key(), &self.task_id)
+    /// Identities of the task that may be meant, see [`identities`].
+    pub fn identities(&self) -> Vec<[u8; 16]> {
+        identities(self.shard_key.as_deref(), &self.task_id)
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     ASKED_AT, ATTEMPT, BadDeliveryId, DELIVERY_ID, DUE_AT, DeliveryId, PROGRESS, SHARD_KEY, TASK_ID, dead,
 };
 use crate::avro::DecodeError;
-use crate::command::{HEADER_PREFIX, identity, record_key};
+use crate::command::{HEADER_PREFIX, record_key};
 use crate::due::PastAttempt;
 use crate::record::Header;
 use crate::row::RowHistory;
@@ -103,11 +103,6 @@ impl Letter {
             message: read.text(dead::DEAD_MESSAGE)?.unwrap_or_default().to_owned(),
             dead_at: read.number(dead::DEAD_AT)?.ok_or(NoLetter::Missing(dead::DEAD_AT))?,
         })
-    }
-
-    /// Identity of its task.
-    pub fn identity(&self) -> [u8; 16] {
-        identity(&self.shard_key, &self.task_id)
     }
 
     /// Kafka key of the command that replays it: that of the task's other commands.

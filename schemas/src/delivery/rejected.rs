@@ -23,6 +23,15 @@ pub const VALUE_BYTES: &str = "duestream-rejected-value-bytes";
 /// SHA-256 of that whole value, in hexadecimal.
 pub const VALUE_SHA256: &str = "duestream-rejected-value-sha256";
 
+/// What is told of a value of which only the beginning is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeValue {
+    /// Its length.
+    pub bytes: usize,
+    /// Its SHA-256.
+    pub sha256: [u8; 32],
+}
+
 /// Where a rejected record stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'a> {

@@ -155,6 +155,27 @@ fn a_wrong_map_is_named_with_what_is_known() {
 }
 
 #[test]
+fn options_are_filled_like_any_field_and_read_back() {
+    let args = args(&[
+        "delay=5s",
+        "topic=t",
+        "completion=on_ack",
+        "max-attempts={tries}",
+        "backoff=fixed:{pause}s",
+        "ack-timeout=10m",
+        "max-stalls=0",
+        "spread=10x10s+5s",
+        "window=1m",
+    ]);
+    let command = draft(&args, r#"{"tries": 3, "pause": 7}"#).unwrap().command;
+    let options = &command.options;
+    assert_eq!((options.max_attempts, options.max_stalls), (Some(3), Some(0)));
+    assert_eq!((options.backoff, options.ack_timeout_ms), ("fixed:7s".parse().ok(), Some(600_000)));
+    assert_eq!((command.spread, command.window), ("10x10s+5s".parse().ok(), "1m".parse().ok()));
+    assert!(draft(&args, r#"{"tries": 0, "pause": 7}"#).unwrap_err().contains("is no number of attempts"));
+}
+
+#[test]
 fn columns_that_a_csv_file_lacks_are_known_before_it_is_read() {
     let mapping = Mapping::of(&args(&["due-at={departure}", "topic={gate}{line}"]), None).unwrap();
     assert_eq!(mapping.unknown_columns(&["departure".into(), "origin".into()]), ["gate"]);

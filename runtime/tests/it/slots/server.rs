@@ -2,6 +2,7 @@
 
 use super::world::World;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,11 +27,22 @@ impl Server {
     }
 
     fn spawn(folder: &std::path::Path, port: u16, arguments: &[&str]) -> Child {
-        let program = ["redis-server", "valkey-server"]
+        // Debian's `redis-tools` holds the server as `redis-check-rdb`, which looks at the name that it is called by.
+        let called = [
+            ("valkey-server", "valkey-server"),
+            ("redis-server", "redis-server"),
+            ("redis-check-rdb", "redis-server"),
+        ];
+        let program = |(program, name): (&str, &str)| {
+            let mut command = Command::new(program);
+            command.arg0(name);
+            command
+        };
+        let found = called
             .into_iter()
-            .find(|name| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok())
-            .expect("redis-server or valkey-server must be installed");
-        Command::new(program)
+            .find(|called| program(*called).arg("--version").stdout(Stdio::null()).status().is_ok())
+            .expect("redis-server or valkey-server must be installed (Debian: redis-tools)");
+        program(found)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"])
             .arg(folder)
             .args(arguments)

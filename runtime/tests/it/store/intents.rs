@@ -17,7 +17,8 @@ fn intent(command: u64, id: u64, intent: Intent) -> Open {
 
 fn parked(command: u64, id: u64, report: Report, progress: Option<&[u8]>) -> Open {
     let progress = progress.map(<[u8]>::to_vec);
-    let ack = Ack { command: RowId(command), at: 77, id: RowId(id), generation: Generation(2), report, progress };
+    let ack =
+        Ack { command: RowId(command), at: 77, id: RowId(id), generation: Generation(2), report, progress };
     Open { command: RowId(command), id: RowId(id), generation: Generation(2), what: What::Parked(ack) }
 }
 
@@ -99,7 +100,10 @@ async fn an_answer_is_owed_to_whoever_asked_and_gone_once_it_is_told() {
     let owed: BTreeMap<u64, Owed> = owed.into_iter().map(|owed| (owed.command.0, owed)).collect();
     assert_eq!(owed.keys().collect::<Vec<_>>(), [&1, &2, &3, &5], "nobody asked for the others");
     let reply = |n: u64| owed[&n].reply.clone().unwrap();
-    assert_eq!((reply(1).answer, reply(1).due_at, reply(1).as_avro), (reply::Answer::Accepted, Some(99), false));
+    assert_eq!(
+        (reply(1).answer, reply(1).due_at, reply(1).as_avro),
+        (reply::Answer::Accepted, Some(99), false)
+    );
     assert_eq!((reply(2).answer, reply(2).due_at, reply(2).as_avro), (reply::Answer::Rejected, None, true));
     assert_eq!(owed[&2].refusal.as_ref().unwrap().code.as_str(), "expires_before_due");
     assert_eq!((reply(3).answer, reply(3).due_at), (reply::Answer::Cancelled, None));
@@ -121,7 +125,8 @@ async fn what_waits_too_long_is_found_by_its_share_in_the_order_of_its_time() {
     let opened: Vec<Open> = (1..=8).map(|n| intent(n, 10 + n, Intent::Cancel)).collect();
     let asks: HashMap<RowId, Asked> = [(RowId(6), asked("t", false))].into();
     write(&test, &opened, &[], &asks).await;
-    write(&test, &[], &[Closed { command: RowId(6), answer: Some(Answer::Cancelled) }], &HashMap::new()).await;
+    write(&test, &[], &[Closed { command: RowId(6), answer: Some(Answer::Cancelled) }], &HashMap::new())
+        .await;
     write(&test, &[parked(20, 10, Report::Progress, None)], &[], &HashMap::new()).await;
 
     let mut session = test.db.session().await.unwrap();

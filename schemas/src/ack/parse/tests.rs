@@ -6,7 +6,13 @@ use proptest::prelude::*;
 const ID: &str = "3.1700000000000.77.2.1";
 
 fn delivery_id() -> DeliveryId {
-    DeliveryId { shard: Shard(3), due_at: 1_700_000_000_000, id: RowId(77), generation: Generation(2), attempt: 1 }
+    DeliveryId {
+        shard: Shard(3),
+        due_at: 1_700_000_000_000,
+        id: RowId(77),
+        generation: Generation(2),
+        attempt: 1,
+    }
 }
 
 fn parse(headers: &[(&str, Option<&str>)], value: Option<&[u8]>) -> Result<AckRecord, Refusal> {
@@ -94,7 +100,8 @@ fn what_is_wrong_is_named() {
     assert_eq!(refused(&[], Some(&failed(None).encode()[..20])).0, ReasonCode::InvalidAvro);
     assert_eq!(refused(&[], Some(b"{\"delivery_id\":1}")).0, ReasonCode::InvalidJson);
     assert_eq!(refused(&[], Some(b"{\"outcomes\":\"x\"}")).0, ReasonCode::InvalidJson);
-    let both = format!(r#"{{"delivery_id":"{ID}","outcome":"progress","progress":"a","progress_base64":"YQ=="}}"#);
+    let both =
+        format!(r#"{{"delivery_id":"{ID}","outcome":"progress","progress":"a","progress_base64":"YQ=="}}"#);
     assert_eq!(refused(&[], Some(both.as_bytes())).0, ReasonCode::RepeatedField);
     let long = Ack { progress: Some(vec![1; 2_000]), ..failed(None) };
     assert_eq!(refused(&[], Some(&long.encode())), field("progress"));

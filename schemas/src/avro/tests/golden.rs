@@ -9,6 +9,7 @@ use super::samples;
 use crate::ack::Ack;
 use crate::avro::{DecodeError, ReadReply, SHIPPED, TASK_COMMAND_VERSIONS};
 use crate::command::TaskCommand;
+use crate::control::{TopicLimit, TopicRunning, TopicShare};
 use crate::due::DueRecord;
 use crate::journal::JournalRecord;
 use crate::row::{RowBody, RowHistory, RowOptions};
@@ -142,6 +143,24 @@ fn acks_keep_their_bytes() {
     ] {
         check("ack", versions, case, &sample, Ack::encode, Ack::decode);
     }
+}
+
+#[test]
+fn records_of_control_keep_their_bytes() {
+    use crate::avro::wire_control::{LIMIT_VERSIONS, RUNNING_VERSIONS, SHARE_VERSIONS};
+    for (case, sample) in [("least", samples::limit_least()), ("most", samples::limit_most())] {
+        check("topic_limit", LIMIT_VERSIONS.len(), case, &sample, TopicLimit::encode, TopicLimit::decode);
+    }
+    let (running, share) = (samples::running(), samples::share());
+    check(
+        "topic_running",
+        RUNNING_VERSIONS.len(),
+        "one",
+        &running,
+        TopicRunning::encode,
+        TopicRunning::decode,
+    );
+    check("topic_share", SHARE_VERSIONS.len(), "one", &share, TopicShare::encode, TopicShare::decode);
 }
 
 #[test]

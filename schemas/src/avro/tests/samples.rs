@@ -3,6 +3,7 @@
 use crate::ack::{Ack, AckOutcome};
 use crate::avro::ReadReply;
 use crate::command::{AvroTime, Command, KnownSchemas, ReasonCode, RecordView, Refusal, Rules, TaskCommand};
+use crate::control::{TopicLimit, TopicRunning, TopicShare};
 use crate::delivery::{DeliveryId, Origin};
 use crate::due::{Completion, Deliver, DueKind, DueRecord, Made, PastAttempt, RetryOptions};
 use crate::ids::{Generation, RowId, Shard, SourceId};
@@ -246,6 +247,37 @@ pub(super) fn ack_succeeded() -> Ack {
 pub(super) fn ack_failed() -> Ack {
     let outcome = AckOutcome::Failed { reason: Some("räum auf".into()), permanent: true };
     Ack { delivery_id: delivery_id(), outcome, progress: Some(Vec::new()) }
+}
+
+/// A topic that is only paused.
+pub(super) fn limit_least() -> TopicLimit {
+    TopicLimit { paused: true, at: 1_769_850_000_000, ..TopicLimit::default() }
+}
+
+/// A topic with every limit.
+pub(super) fn limit_most() -> TopicLimit {
+    let rate = Some("100/s".parse().unwrap());
+    TopicLimit { rate, in_flight: Some(50), paused: false, at: 1_769_850_000_000 }
+}
+
+/// A count.
+pub(super) fn running() -> TopicRunning {
+    TopicRunning { running: 17, journal_next: 1 << 41, at: 1_769_850_000_000 }
+}
+
+/// A share.
+pub(super) fn share() -> TopicShare {
+    TopicShare {
+        token: journal_barrier().token,
+        limit_offset: 12,
+        rate_held: 12_500_000,
+        rate_want: 90_000_000,
+        in_flight_held: 6,
+        in_flight_want: 20,
+        waiting: 12_345,
+        journal_wanted: 1 << 41,
+        at: 1_769_850_000_000,
+    }
 }
 
 /// A reply to a command that was accepted.

@@ -10,6 +10,8 @@ use apache_avro::schema::{InnerDecimalSchema, NamesRef, ResolvedSchema, UuidSche
 const MAX_DEPTH: usize = 32;
 /// Most types in a writer's schema, each counted as often as it is used.
 const MAX_NODES: usize = 5_000;
+/// Most bytes of names of fields and of symbols of enums, each counted as often as it is used.
+const MAX_NAMES_BYTES: usize = 1 << 20;
 
 /// Shape of a datum.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +44,8 @@ impl Shape {
     /// Makes a schema ready. `Err`: why it cannot be read.
     pub(super) fn of(schema: &Schema) -> Result<Shape, String> {
         let resolved = ResolvedSchema::new(schema).map_err(|error| error.to_string())?;
-        Compiler { names: resolved.get_names(), open: Vec::new(), nodes: 0 }.shape(schema, None, 0)
+        Compiler { names: resolved.get_names(), open: Vec::new(), nodes: 0, names_bytes: 0 }
+            .shape(schema, None, 0)
     }
 
     /// Bytes that a datum of this shape takes at least.
@@ -76,9 +79,21 @@ struct Compiler<'s> {
     /// Named types that are being compiled.
     open: Vec<String>,
     nodes: usize,
+    names_bytes: usize,
 }
 
 impl Compiler<'_> {
+    /// Counts a name that is about to be copied. 24 bytes are what an empty one takes.
+    fn name(&mut self, name: &str) -> Result<(), String> {
+        self.names_bytes = self.names_bytes.saturating_add(name.len() + size_of::<String>());
+        if self.names_bytes > MAX_NAMES_BYTES {
+            return Err(format!(
+                "has more than {MAX_NAMES_BYTES} bytes of names, counted as often as they are used"
+            ));
+        }
+        Ok(())
+    }
+
     fn shape(&mut self, schema: &Schema, namespace: Option<&str>, depth: usize) -> Result<Shape, String> {
         self.nodes += 1;
         if depth > MAX_DEPTH {
@@ -98,7 +113,12 @@ impl Compiler<'_> {
             Schema::Bytes | Schema::Uuid(UuidSchema::Bytes) => Ok(Shape::Bytes),
             Schema::String | Schema::Uuid(UuidSchema::String) => Ok(Shape::Text),
             Schema::Fixed(fixed) | Schema::Uuid(UuidSchema::Fixed(fixed)) => Ok(Shape::Fixed(fixed.size)),
-            Schema::Enum(symbols) => Ok(Shape::Enum(symbols.symbols.clone())),
+            Schema::Enum(symbols) => {
+                for symbol in &symbols.symbols {
+                    self.name(symbol)?;
+                }
+                Ok(Shape::Enum(symbols.symbols.clone()))
+            }
             Schema::Array(array) => {
                 let items = self.shape(&array.items, namespace, depth + 1)?;
                 // Else a few bytes could ask for 2^62 of them.
@@ -125,6 +145,7 @@ impl Compiler<'_> {
                     .fields
                     .iter()
                     .map(|field| {
+                        self.name(&field.name)?;
                         let shape = self.shape(&field.schema, name.namespace(), depth + 1)?;
                         Ok((field.name.clone(), shape))
                     })

@@ -89,6 +89,16 @@ impl WriterSchema {
         Ok(WriterSchema { fingerprint: fingerprint.expect("a Rabin fingerprint has eight bytes"), fields })
     }
 
+    /// Whether the same bytes say the same in both.
+    fn reads_as(&self, other: &WriterSchema) -> bool {
+        // Fields that may only be null say nothing.
+        let fields = |schema: &WriterSchema| {
+            let known = schema.fields.iter().filter(|field| field.target != Target::Unknown);
+            known.map(|field| (field.name.clone(), plain(&field.shape))).collect::<Vec<_>>()
+        };
+        fields(self) == fields(other)
+    }
+
     /// Rabin fingerprint, as it stands in a single-object encoding (there little-endian).
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
@@ -134,6 +144,15 @@ impl Target {
                 shape => is_text(shape),
             },
         }
+    }
+}
+
+/// A shape, its milliseconds since the epoch as the plain numbers that they are read as.
+fn plain(shape: &Shape) -> Shape {
+    match shape {
+        Shape::Instant { per_ms: 1 } => Shape::Long,
+        Shape::Union(branches) => Shape::Union(branches.iter().map(plain).collect()),
+        shape => shape.clone(),
     }
 }
 
@@ -207,6 +226,13 @@ impl KnownSchemas {
     /// Adds one more (the text of an `.avsc` file).
     pub fn add(&mut self, text: &str) -> Result<(), SchemaFault> {
         let schema = WriterSchema::parse(text)?;
+        // A fingerprint says nothing of logical types: of two schemas that differ in them alone, a command in single-object
+        // encoding does not say which one wrote it.
+        if self.by_fingerprint(schema.fingerprint).is_some_and(|known| !known.reads_as(&schema)) {
+            return Err(SchemaFault::new(
+                "has the fingerprint of another one, from which only logical types tell it apart",
+            ));
+        }
         self.added.insert(schema.fingerprint, Arc::new(schema));
         Ok(())
     }

@@ -75,8 +75,8 @@ fn a_task_is_cancelled_and_moved_in_every_form() {
         assert_eq!(change(&json), expected(op, false));
         assert_eq!(change(&by_avro(&avro).key("k")), expected(op, true));
     }
-    assert_eq!(change(&cancel()).identity(), identity("t", "t"));
-    assert_eq!(change(&cancel().header("duestream-shard-key", "s")).identity(), identity("s", "t"));
+    assert_eq!(change(&cancel()).identities(), [identity("t", "t")]);
+    assert_eq!(change(&cancel().header("duestream-shard-key", "s")).identities(), [identity("s", "t")]);
 }
 
 #[test]

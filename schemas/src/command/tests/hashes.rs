@@ -97,6 +97,14 @@ fn how_an_option_is_written_does_not_matter_nor_what_is_the_default_anyway() {
 #[test]
 fn identities_differ_where_ids_do() {
     assert_ne!(identity("a", "bc"), identity("ab", "c"));
+    assert_ne!(
+        row_identity(None, RowId(7)),
+        identity("7", "7"),
+        "an id that a producer chose is never a row's"
+    );
+    assert_eq!(identities(None, "7"), [identity("7", "7"), row_identity(None, RowId(7))]);
+    assert_eq!(identities(Some("7"), "7"), identities(None, "7"));
+    assert_eq!(identities(Some("k"), "007"), [identity("k", "007")], "no row is called so");
     assert_ne!(identity("a", "b"), identity("b", "a"));
     assert_eq!(identity("a", "b"), identity("a", "b"));
 }

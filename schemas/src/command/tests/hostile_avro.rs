@@ -168,6 +168,14 @@ fn hostile_schemas_are_refused() {
         bomb.push(json!({"name": format!("f{number}"), "type": {"type": "record", "name": this, "fields": [
             {"name": "a", "type": last}, {"name": "b", "type": last}]}}));
     }
+    // 200 KB of names, used a thousand times each: 200 MB if they were copied.
+    let symbols: Vec<_> = (0..20_000).map(|n| format!("s{n}")).collect();
+    let mut named = vec![json!({"name": "f0", "type": {"type": "enum", "name": "E", "symbols": symbols}})];
+    named.extend((1..1_000).map(|n| json!({"name": format!("f{n}"), "type": "E"})));
+    let long_name = "x".repeat(200_000);
+    let mut long = vec![json!({"name": "f0", "type": {"type": "record", "name": "L", "fields": [
+        {"name": long_name, "type": "int"}]}})];
+    long.extend((1..1_000).map(|n| json!({"name": format!("f{n}"), "type": "L"})));
     let wide: Vec<_> = (0..6_000).map(|n| json!({"name": format!("f{n}"), "type": "int"})).collect();
     for (text, problem) in [
         (recursive, "is recursive"),
@@ -177,6 +185,8 @@ fn hostile_schemas_are_refused() {
         (field(deep), "is nested deeper than 32 levels"),
         (schema_of(bomb.into()), "has more than 5000 types"),
         (schema_of(wide.into()), "has more than 5000 types"),
+        (schema_of(named.into()), "has more than 1048576 bytes of names"),
+        (schema_of(long.into()), "has more than 1048576 bytes of names"),
         (format!("{{\"type\": {}", "[".repeat(100_000)), "is no Avro schema"),
         ("[".repeat(200_000), "is no Avro schema"),
         (" ".repeat(300_000), "is longer than 262144 bytes"),
@@ -190,6 +200,24 @@ fn hostile_schemas_are_refused() {
         let fault = WriterSchema::parse(&text).expect_err(&text).to_string();
         assert!(fault.contains(problem), "{fault}");
         assert!(fault.len() < 600 && !fault.contains('\n'), "{fault}");
+    }
+}
+
+#[test]
+fn a_schema_that_only_logical_types_tell_from_another_is_not_added() {
+    let with = |kind: serde_json::Value| {
+        let mut schema: serde_json::Value = serde_json::from_str(TASK_COMMAND_VERSIONS[0]).unwrap();
+        let fields = schema["fields"].as_array_mut().unwrap();
+        fields.iter_mut().find(|field| field["name"] == "due_at").unwrap()["type"][1] = kind;
+        schema.to_string()
+    };
+    let logical = |name: &str| with(json!({"type": "long", "logicalType": name}));
+    for same in [with(json!("long")), logical("timestamp-millis")] {
+        KnownSchemas::shipped().add(&same).unwrap();
+    }
+    for other in [logical("timestamp-micros"), logical("local-timestamp-millis")] {
+        let fault = KnownSchemas::shipped().add(&other).unwrap_err().to_string();
+        assert!(fault.contains("has the fingerprint of another one"), "{fault}");
     }
 }
 

@@ -134,7 +134,7 @@ fn the_row_id_serves_where_there_is_no_task_id() {
     let plain = by_headers().parse().unwrap();
     assert_eq!(plain.task_id(id), id.to_string());
     assert_eq!(plain.shard_key(id), id.to_string());
-    assert_eq!(plain.identity(id), identity(&id.to_string(), &id.to_string()));
+    assert_eq!(plain.identity(id), row_identity(None, id));
 
     let named = by_headers().header("duestream-task-id", "t").parse().unwrap();
     assert_eq!((named.task_id(id), named.shard_key(id)), ("t".into(), "t".into()));
