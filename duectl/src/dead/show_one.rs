@@ -211,7 +211,7 @@ mod tests {
             "dead letter of task t: failed: It failed.\n",
             "  lies at    duestream.dead[3]@978309900009\n",
             "  history    attempt 1 failed at 2001-01-01T00:45:00.008Z: no\\nroom; due 2001-01-01T00:45:00.000Z, \
-             delivery 0.978309900000.1.1.1; ack acks[5]@77\n",
+             delivery 0.978309900000.116.1.1; ack acks[5]@77\n",
             "  payload    v\n",
             "duectl dead replay --task-id 't'\n",
         ] {
