@@ -245,7 +245,8 @@ pub(crate) mod tests {
             delivery_id: DeliveryId {
                 shard: Shard(0),
                 due_at: dead_at,
-                id: RowId(1),
+                // One row for each task.
+                id: RowId(task_id.bytes().map(u64::from).sum()),
                 generation: Generation(1),
                 attempt: 1,
             },

@@ -14,6 +14,7 @@ use schemas::delivery::letter::user_headers;
 use schemas::delivery::{DeliveryId, Letter};
 use schemas::due::PastAttempt;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
@@ -68,31 +69,38 @@ async fn of_task(
     let first = partition_of(task.as_bytes(), letters.partitions);
     let others: Vec<i32> = letters.all().into_iter().filter(|partition| *partition != first).collect();
     for partitions in [vec![first], others] {
-        let mut newest: Vec<Box<Found>> = Vec::new();
+        // An identity that was purged and submitted again has letters of several rows.
+        let mut newest: BTreeMap<String, Box<Found>> = BTreeMap::new();
         let mut steps = letters.newest(Filter::of_task(task, shard_key), partitions);
         while let Some(step) = steps.recv().await {
             match step {
-                Step::Letter(found) => newest.push(found),
+                Step::Letter(found) => keep_newest(&mut newest, found),
                 Step::NoLetter(_) => {}
                 Step::Failed(fault) => return Err(servers.kafka_failed(&fault)),
             }
         }
-        let shard_keys: Vec<&str> = newest.iter().map(|found| found.letter.shard_key.as_str()).collect();
-        match newest.len() {
-            0 => {}
-            1 => return Ok(*newest.remove(0)),
-            _ => {
-                return Err(Failure::Usage(format!(
-                    "there are dead tasks {task} with several shard keys: give one of --shard-key {}",
-                    shard_keys.join(", ")
-                )));
-            }
+        if newest.len() > 1 {
+            let shard_keys: Vec<String> = newest.into_keys().collect();
+            return Err(Failure::Usage(format!(
+                "there are dead tasks {task} with several shard keys: give one of --shard-key {}",
+                shard_keys.join(", ")
+            )));
+        }
+        if let Some((_, found)) = newest.pop_first() {
+            return Ok(*found);
         }
     }
     Err(Failure::NotFound(format!(
         "no dead letter of task {task} on {}; duectl get {task} says how it is",
         letters.topic
     )))
+}
+
+fn keep_newest(newest: &mut BTreeMap<String, Box<Found>>, found: Box<Found>) {
+    let known = newest.get(&found.letter.shard_key);
+    if known.is_none_or(|known| known.letter.dead_at <= found.letter.dead_at) {
+        newest.insert(found.letter.shard_key.clone(), found);
+    }
 }
 
 fn text_of(found: &Found) -> String {
@@ -188,13 +196,22 @@ mod tests {
     use crate::dead::list::tests::found;
 
     #[test]
+    fn of_several_rows_of_one_identity_the_one_that_died_last_is_shown() {
+        let mut newest = BTreeMap::new();
+        for at in [5, 9, 7] {
+            keep_newest(&mut newest, Box::new(found("t", at)));
+        }
+        assert_eq!(newest.into_values().map(|found| found.letter.dead_at).collect::<Vec<_>>(), [9]);
+    }
+
+    #[test]
     fn a_letter_is_shown_with_where_each_attempt_was_made() {
         let text = text_of(&found("t", 978_309_900_009));
         for wanted in [
             "dead letter of task t: failed: It failed.\n",
             "  lies at    duestream.dead[3]@978309900009\n",
             "  history    attempt 1 failed at 2001-01-01T00:45:00.008Z: no\\nroom; due 2001-01-01T00:45:00.000Z, \
-             delivery 0.978309900000.1.1.1; ack acks[5]@77\n",
+             delivery 0.978309900000.116.1.1; ack acks[5]@77\n",
             "  payload    v\n",
             "duectl dead replay --task-id 't'\n",
         ] {
