@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Whatever changes a row, it is found under lock, decided on in memory, and written in bulk (PROTOCOL §1, H3). State
-//! changes go through [`TaskState::after`] only, see [`Life::enter`].
+//! changes go through [`TaskState::after`](crate::state::TaskState::after) only, see `Life::enter`.
 
 mod effects;
 mod row;

@@ -10,7 +10,7 @@
 //! writes what it holds and wants, and is granted, at the place where its record stands, what the others leave
 //! ([`Board::apply`]). A grant only changes by its own slot's records, and a slot lowers what it uses before it writes so.
 //! Whatever each slot has read so far, all of them together never use more than the limit. How much each wants follows
-//! from the backlogs that they tell each other ([`fair`]); there a disagreement costs fairness, never the limit.
+//! from the backlogs that they tell each other (`fair`); there a disagreement costs fairness, never the limit.
 //!
 //! | file | decides |
 //! |---|---|
