@@ -115,7 +115,7 @@ fn a_second_fate_of_one_generation_is_an_alarm_and_changes_nothing() {
     let twice = Alarm::SettledTwice { id, settled: Generation(1), found: Generation(1) };
     let effects = applied(&entries, &[pending(id, 1)]);
     assert_eq!(only_row(&effects), &done(id, 1, TaskState::Done));
-    assert_eq!(effects.alarms, [twice.clone()]);
+    assert_eq!(effects.alarms, std::slice::from_ref(&twice));
     let effects = applied(&entries[..1], &[running(id, 1, AT)]);
     assert_eq!(effects, Effects { alarms: vec![twice], ..Effects::default() });
 }
@@ -415,7 +415,7 @@ fn a_cold_barrier_opens_everything_due_until_then() {
 }
 
 /// Applies effects to rows, as the transaction does.
-fn commit(rows: &mut Vec<Held>, open: &mut Vec<Open>, effects: &Effects) {
+fn commit(rows: &mut [Held], open: &mut Vec<Open>, effects: &Effects) {
     for moved in &effects.moved {
         let row = rows.iter_mut().find(|row| row.id == moved.from.id).unwrap();
         assert_eq!(row, &moved.from);

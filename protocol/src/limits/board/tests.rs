@@ -141,9 +141,9 @@ proptest! {
         let mut world = World::new();
         world.write(&ControlKey::Limit("orders".into()), limit(Some("100/s"), Some(40)).encode());
         for round in 0..4 {
-            for slot in 0..usize::from(SLOTS) {
+            for (slot, due) in waiting.iter().enumerate() {
                 world.read(slot, usize::MAX);
-                world.waiting[slot] = if round == 0 { 5 } else { waiting[slot] };
+                world.waiting[slot] = if round == 0 { 5 } else { *due };
                 world.ask(slot);
             }
         }
