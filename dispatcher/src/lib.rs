@@ -6,7 +6,8 @@
 //!                                        │
 //!              Redis scripts ◀── redis.rs ┼ lanes.rs ──▶ callback topics, dead, journal (transactions)
 //!                                        ├ journal.rs ──▶ reads journal[s] at a take-over
-//!                                        └ strays.rs ──▶ rejected (what is no due record)
+//!                                        ├ strays.rs ──▶ rejected (what is no due record)
+//!                                        └ limits.rs ⇄ control (limits of callback topics)
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -18,6 +19,7 @@ mod driver;
 mod group;
 mod journal;
 mod lanes;
+mod limits;
 mod records;
 mod redis;
 mod strays;

@@ -2,7 +2,7 @@
 
 use protocol::slot::{Action, Input, ScriptFault};
 use protocol::slot_store::model::{Answer, Found, SlotStoreModel, Ticket};
-use protocol::slot_store::{ColdCause, Entry, Refusal, Returned, SlotState, TakenOver, Topic};
+use protocol::slot_store::{ColdCause, Entry, Refusal, Returned, SlotState, TakenOver, Topic, queues_of};
 use schemas::due::DueRecord;
 use schemas::journal::OwnerToken;
 
@@ -56,6 +56,7 @@ impl Redis {
                 | Action::ReturnPrepared
                 | Action::Preload { .. }
                 | Action::Agenda { .. }
+                | Action::Survey { .. }
                 | Action::Claim { .. }
                 | Action::Release { .. }
                 | Action::Settle { .. }
@@ -94,8 +95,8 @@ impl Redis {
                 for member in fates {
                     let Some(body) = store.body.get(member) else { continue };
                     let Ok(record) = DueRecord::decode(body.record()) else { continue };
-                    entries
-                        .push(Entry { topic: Topic::from(record.callback_topic.as_str()), member: *member });
+                    let queues = queues_of(&record).into_iter();
+                    entries.extend(queues.map(|topic| Entry { topic, member: *member }));
                 }
                 let answer = store.settle(ticket, redis_at, &entries, Some(*jpos), None, *rebuilt);
                 scripted(grip(held, token, answer))
@@ -111,6 +112,9 @@ impl Redis {
             Action::Agenda { limit } => {
                 let answer = store.look(ticket, redis_at, &[], i64::MAX, *limit);
                 Input::Agenda(grip(held, token, answer))
+            }
+            Action::Survey { queues, until } => {
+                Input::Surveyed(grip(held, token, store.survey(ticket, redis_at, queues, *until)))
             }
             Action::Claim { now_at, quotas, max_bytes } => {
                 let answer = store.claim(ticket, redis_at, *now_at, quotas, *max_bytes);
@@ -199,6 +203,7 @@ impl Redis {
             Action::ReturnPrepared => Input::Returned(Err(fault)),
             Action::Preload { .. } => Input::Preloaded(Err(fault)),
             Action::Agenda { .. } => Input::Agenda(Err(fault)),
+            Action::Survey { .. } => Input::Surveyed(Err(fault)),
             Action::Claim { .. } => Input::Claimed(Err(fault)),
             _ => Input::Scripted(Err(fault)),
         }

@@ -3,6 +3,7 @@
 
 mod delivery;
 mod fidelity;
+mod limits;
 mod rig;
 mod takeover;
 mod topics;

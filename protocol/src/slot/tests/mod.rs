@@ -4,6 +4,7 @@ mod behaviour;
 mod fidelity;
 mod interleavings;
 mod lanes;
+mod limits;
 pub(super) mod redis;
 mod strays;
 pub(super) mod world;
