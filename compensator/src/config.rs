@@ -26,10 +26,6 @@ pub struct Config {
     pub lifecycle: Lifecycle,
     /// Handing stalled tasks on again.
     pub reemit: Reemit,
-    /// Consumers that are silent.
-    pub stalls: Stalls,
-    /// Changes that are not answered.
-    pub changes: Changes,
     /// Forgetting final tasks.
     pub purge: Purge,
 }
@@ -54,30 +50,6 @@ pub struct Reemit {
     pub rows_per_pass: u32,
     /// Rows looked at per shard and look.
     pub examine_per_pass: u32,
-}
-
-/// `[stalls]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Stalls {
-    /// Time between looks.
-    pub every: HumanDuration,
-    /// Attempts ended per slot and look.
-    pub rows_per_pass: u32,
-}
-
-/// `[changes]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Changes {
-    /// Time between looks.
-    pub every: HumanDuration,
-    /// Least time until the same change is taken care of again.
-    pub pause: HumanDuration,
-    /// Longest such time.
-    pub pause_max: HumanDuration,
-    /// Changes per slot and look.
-    pub rows_per_pass: u32,
 }
 
 /// `[purge]`.
@@ -141,7 +113,13 @@ impl Reemit {
             "must be 1 or more",
             "to look for stalled tasks always, set it as high as the dispatcher's cap",
         );
-        rows_per_pass("reemit.rows_per_pass", self.rows_per_pass, v);
+        v.rule(
+            "reemit.rows_per_pass",
+            &self.rows_per_pass,
+            (1..=100_000).contains(&self.rows_per_pass),
+            "must lie between 1 and 100000",
+            "1000 is the default",
+        );
         v.rule(
             "reemit.examine_per_pass",
             &self.examine_per_pass,
@@ -150,32 +128,6 @@ impl Reemit {
             "5000 is the default",
         );
     }
-}
-
-impl Stalls {
-    fn check(&self, v: &mut Violations) {
-        positive("stalls.every", self.every, v);
-        rows_per_pass("stalls.rows_per_pass", self.rows_per_pass, v);
-    }
-}
-
-impl Changes {
-    fn check(&self, v: &mut Violations) {
-        positive("changes.every", self.every, v);
-        positive("changes.pause", self.pause, v);
-        v.rule(
-            "changes.pause_max",
-            &self.pause_max,
-            *self.pause_max >= *self.pause,
-            "must be changes.pause or more",
-            "1h is the default",
-        );
-        rows_per_pass("changes.rows_per_pass", self.rows_per_pass, v);
-    }
-}
-
-fn rows_per_pass(key: &str, rows: u32, v: &mut Violations) {
-    v.rule(key, &rows, (1..=100_000).contains(&rows), "must lie between 1 and 100000", "1000 is the default");
 }
 
 impl Purge {
@@ -211,8 +163,6 @@ impl runtime::config::Config for Config {
         self.telemetry.check("telemetry", v);
         self.lifecycle.check("lifecycle", v);
         self.reemit.check(v);
-        self.stalls.check(v);
-        self.changes.check(v);
         self.purge.check(v);
     }
 
@@ -243,8 +193,6 @@ mod tests {
     fn every_broken_rule_is_reported_at_once() {
         let file = "[reemit]\nevery = \"1ms\"\ngrace = \"1ms\"\npause = \"2s\"\npause_max = \"1s\"\nheartbeat_max = \"1s\"\n\
                     backlog_max = 0\nrows_per_pass = 0\nexamine_per_pass = 1\n\
-                    [stalls]\nevery = \"0s\"\nrows_per_pass = 0\n\
-                    [changes]\nevery = \"0s\"\npause = \"2s\"\npause_max = \"1s\"\nrows_per_pass = 0\n\
                     [purge]\nretention = \"1s\"\nevery = \"0s\"\nchunk = 0\n";
         let report =
             load_from::<Config>(Some(file), std::iter::empty()).expect_err("all of it is wrong").to_string();
@@ -260,17 +208,7 @@ mod tests {
         for key in reemit.map(|key| format!("reemit.{key} ")) {
             assert!(report.contains(&key), "{key} in:\n{report}");
         }
-        let others = [
-            "stalls.every ",
-            "stalls.rows_per_pass ",
-            "changes.every ",
-            "changes.pause_max ",
-            "changes.rows_per_pass ",
-            "purge.retention ",
-            "purge.every ",
-            "purge.chunk ",
-        ];
-        for key in others {
+        for key in ["purge.retention ", "purge.every ", "purge.chunk "] {
             assert!(report.contains(key), "{key} in:\n{report}");
         }
     }

@@ -1,32 +1,25 @@
-//! The compensator: of the slots that the group hands it, it emits stalled rows again, ends attempts whose consumers stalled,
-//! takes care of changes that were not answered, and purges final rows (PROTOCOL §3). Decisions are made in
-//! `protocol::{reemit, stall, change, retention}`; here they are carried out.
+//! The compensator: of the slots that the group hands it, it emits stalled rows again and purges final ones (PROTOCOL §3).
+//! Decisions are made in `protocol::reemit` and `protocol::retention`; here they are carried out.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod changes;
 pub mod config;
 pub mod metrics;
-mod near;
 mod purge;
 mod reemit;
-mod stalls;
 
-pub use changes::Resender;
 pub use purge::Sweeper;
 pub use reemit::Reemitter;
-pub use stalls::Staller;
 
 use anyhow::Context as _;
-use config::{Changes, Config, Purge, Reemit, Stalls};
+use config::{Config, Purge, Reemit};
 use protocol::route::RouteTable;
 use runtime::emission::Emission;
-use runtime::kafka::{Admin, BatchProducer, BatchSettings, Member, MemberSettings};
+use runtime::kafka::{BatchProducer, BatchSettings, Member, MemberSettings};
 use runtime::lifecycle::Lifecycle;
 use runtime::probes::Gate;
 use runtime::store::{Backoff, Db};
 use runtime::world::{World, is_outage};
 use schemas::ids::{Slot, SourceId};
-use schemas::topics::Names;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -37,12 +30,6 @@ pub struct Deps {
     pub db: Db,
     /// Where emissions go.
     pub emission: Emission,
-    /// Where answers go.
-    pub producer: Arc<BatchProducer>,
-    /// Questions to the brokers.
-    pub admin: Admin,
-    /// Names of topics.
-    pub names: Names,
     /// Number of the journal.
     pub journal: SourceId,
     /// Base shards.
@@ -51,10 +38,6 @@ pub struct Deps {
     pub slots: u16,
     /// `[reemit]`.
     pub reemit: Reemit,
-    /// `[stalls]`.
-    pub stalls: Stalls,
-    /// `[changes]`.
-    pub changes: Changes,
     /// `[purge]`.
     pub purge: Purge,
     /// Pauses after failures.
@@ -73,22 +56,16 @@ impl Deps {
 pub async fn run(cfg: Arc<Config>, life: Lifecycle) -> anyhow::Result<()> {
     let world = World::connect("compensator", &cfg.kafka, &cfg.topics, &cfg.mysql, &life).await?;
     let producer = BatchProducer::new(&world.cluster, &BatchSettings::new("reemit")).context("producer")?;
-    let producer = Arc::new(producer);
     let mut group = MemberSettings::new(world.names.group("compensator"), [world.names.slots()]);
     group.session_timeout = cfg.kafka.session_timeout.get();
     let member = Member::join(&world.cluster, &group).context("group")?;
     let deps = Arc::new(Deps {
         db: world.db,
-        emission: Emission::new(producer.clone(), world.names.due()),
-        producer,
-        admin: world.admin,
-        names: world.names,
+        emission: Emission::new(Arc::new(producer), world.names.due()),
         journal: world.journal,
         shards: world.shards,
         slots: world.slots,
         reemit: cfg.reemit.clone(),
-        stalls: cfg.stalls.clone(),
-        changes: cfg.changes.clone(),
         purge: cfg.purge.clone(),
         backoff: Backoff::of(&cfg.mysql),
         servers: life.readiness().gate("servers", "connecting"),
@@ -105,30 +82,12 @@ pub async fn run(cfg: Arc<Config>, life: Lifecycle) -> anyhow::Result<()> {
 /// All that is done for one slot, until `stop`. What is under way then is finished: each step is short.
 pub async fn work(deps: Arc<Deps>, slot: Slot, stop: CancellationToken) -> anyhow::Result<()> {
     let mut reemitter = Reemitter::new(deps.clone(), slot);
-    let mut staller = Staller::new(deps.clone(), slot);
-    let mut resender = Resender::new(deps.clone(), slot);
     let mut sweeper = Sweeper::new(deps.clone(), slot);
     let reemitting = async {
         let mut failures = 0;
         while pause(&stop, deps.reemit.every.get(), failures, &deps.backoff).await {
             let outcome = reemitter.pass().await;
             judge(&deps, slot, "reemit", outcome, &mut failures)?;
-        }
-        Ok(())
-    };
-    let ending = async {
-        let mut failures = 0;
-        while pause(&stop, deps.stalls.every.get(), failures, &deps.backoff).await {
-            let outcome = staller.pass().await;
-            judge(&deps, slot, "stalls", outcome, &mut failures)?;
-        }
-        Ok(())
-    };
-    let resending = async {
-        let mut failures = 0;
-        while pause(&stop, deps.changes.every.get(), failures, &deps.backoff).await {
-            let outcome = resender.pass().await;
-            judge(&deps, slot, "changes", outcome, &mut failures)?;
         }
         Ok(())
     };
@@ -143,8 +102,7 @@ pub async fn work(deps: Arc<Deps>, slot: Slot, stop: CancellationToken) -> anyho
             }
         }
     };
-    let all = async { tokio::try_join!(reemitting, ending, resending, purging) };
-    let done: anyhow::Result<((), (), (), ())> = Box::pin(all).await;
+    let done: anyhow::Result<((), ())> = Box::pin(async { tokio::try_join!(reemitting, purging) }).await;
     metrics::GATE.with(&[&slot.to_string()]).set(0.0);
     done.map(|_| ())
 }

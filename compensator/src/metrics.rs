@@ -24,7 +24,7 @@ pub const EXAMINED: CounterDef = CounterDef {
 pub const EMITTED: CounterDef = CounterDef {
     name: "duestream_reemit_rows_emitted_total",
     labels: &["cause"],
-    help: "Rows emitted again. `cause`: stalled (the first time), again (a further time), handed_back (the dispatcher could not judge it), withdrawal (of a row with an open intent). Alert: stalled rising without a restart or an outage.",
+    help: "Rows emitted again. `cause`: stalled (the first time), again (a further time), handed_back (the dispatcher could not judge it). Alert: stalled rising without a restart or an outage.",
 };
 /// Rows that cannot be emitted.
 pub const UNEMITTABLE: CounterDef = CounterDef {
@@ -37,30 +37,6 @@ pub const FORGOTTEN: CounterDef = CounterDef {
     name: "duestream_reemit_notes_forgotten_total",
     labels: &[],
     help: "Notes of table reemit deleted because their rows are settled.",
-};
-/// Running rows looked at.
-pub const STALLS_EXAMINED: CounterDef = CounterDef {
-    name: "duestream_stalls_rows_examined_total",
-    labels: &[],
-    help: "Running rows found past their deadline.",
-};
-/// Attempts ended.
-pub const STALLED: CounterDef = CounterDef {
-    name: "duestream_stalls_attempts_ended_total",
-    labels: &["outcome"],
-    help: "Attempts ended because their consumer was silent. `outcome`: retried, to_bury (no stall is forgiven any more), cancelled. Alert: retried rising without an outage of consumers.",
-};
-/// How far acks are applied.
-pub const ACKS_BEHIND: GaugeDef = GaugeDef {
-    name: "duestream_stalls_acks_behind_seconds",
-    labels: &[],
-    help: "Age of the oldest last applied record among the partitions of acks; infinite while one of them has none. Deadlines younger than this are not judged. Alert: > 30 s for 1 min (ingest is behind, or does not run).",
-};
-/// Changes taken care of.
-pub const CHANGES: CounterDef = CounterDef {
-    name: "duestream_changes_resent_total",
-    labels: &["what"],
-    help: "Changes that had waited too long. `what`: withdrawn (emitted again), answered (from the row: a restored backup), dropped, told (an answer sent again). Alert: rising without a restart or an outage.",
 };
 /// Final rows looked at.
 pub const PURGE_EXAMINED: CounterDef = CounterDef {
@@ -78,7 +54,7 @@ pub const PURGED: CounterDef = CounterDef {
 pub const FAILURES: CounterDef = CounterDef {
     name: "duestream_compensator_failures_total",
     labels: &["step"],
-    help: "Steps that failed and are done again later. `step`: reemit, stalls, changes, purge.",
+    help: "Steps that failed and are done again later. `step`: reemit, purge.",
 };
 
 /// All of them.
@@ -89,10 +65,6 @@ pub const ALL: &[MetricDef] = &[
     MetricDef::Counter(EMITTED),
     MetricDef::Counter(UNEMITTABLE),
     MetricDef::Counter(FORGOTTEN),
-    MetricDef::Counter(STALLS_EXAMINED),
-    MetricDef::Counter(STALLED),
-    MetricDef::Gauge(ACKS_BEHIND),
-    MetricDef::Counter(CHANGES),
     MetricDef::Counter(PURGE_EXAMINED),
     MetricDef::Counter(PURGED),
     MetricDef::Counter(FAILURES),

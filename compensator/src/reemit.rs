@@ -1,9 +1,9 @@
 //! Looks at one slot for rows that should be settled and are not, and emits them again.
 
-use crate::{Deps, metrics, near};
+use crate::{Deps, metrics};
 use protocol::cursor::ScanPoint;
 use protocol::reemit::{Again, Candidate, Gate, ReemitRule, SlotHealth};
-use protocol::route::{RouteTable, Segment};
+use protocol::route::Segment;
 use runtime::store::reemit::{self, Stretch};
 use runtime::store::{Session, shard};
 use schemas::ids::{Generation, RowId, Shard, Slot};
@@ -73,16 +73,13 @@ impl Reemitter {
             let segment = segments[at];
             let Some(cursor_at) = cursors.get(&segment.shard).copied() else { continue };
             let mut rows = self.candidates(&mut session, &segment, now, cursor_at, &health).await?;
-            rows.retain(|row| self.rule.is_lost(now, cursor_at, &health, row));
+            rows.retain(|row| self.rule.is_eligible(now, cursor_at, &health, row));
             if rows.len() > left {
                 rows.truncate(left);
                 self.first = at;
             }
             left -= rows.len();
-            let (withdrawn, rows): (Vec<Candidate>, Vec<Candidate>) =
-                rows.into_iter().partition(|row| row.spoken_for);
             emitted += self.emit(&mut session, segment.shard, now, &rows).await?;
-            emitted += self.withdraw(&mut session, &routes, segment.shard, now, &withdrawn).await?;
             if left == 0 {
                 break;
             }
@@ -166,24 +163,6 @@ impl Reemitter {
         );
         rows.extend(stalled.into_iter().map(|row| (row.point, row)));
         Ok(rows.into_values().collect())
-    }
-
-    /// The same of rows with an open intent: what was lost is their withdrawal.
-    async fn withdraw(
-        &self,
-        session: &mut Session,
-        routes: &RouteTable,
-        shard: Shard,
-        now: i64,
-        candidates: &[Candidate],
-    ) -> anyhow::Result<u64> {
-        let notes: Vec<(ScanPoint, Again)> =
-            candidates.iter().map(|row| (row.point, self.rule.next(now, row))).collect();
-        reemit::note(session, shard, &notes).await?;
-        let ids = candidates.iter().map(|row| row.point.id).collect();
-        let emitted = near::emit(&self.deps, session, routes, &ids, |slot| slot == self.slot).await?;
-        metrics::EMITTED.with(&["withdrawal"]).increment(emitted);
-        Ok(emitted)
     }
 
     /// Reads the rows with a fresh fence, notes when each may be next, emits.

@@ -6,17 +6,13 @@ use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::journal::Journal;
 use crate::lanes::Lanes;
-use crate::limits::Limits;
 use crate::records::Addresses;
 use crate::redis::Timer;
 use crate::strays::{Keeper, Strays};
 use crate::tell::Teller;
 use crate::world::World;
-use protocol::slot::{
-    Action, DueItem, Input, Now, Outgoing, SendOutcome, Slot as Machine, SlotConfig, Step, Stray,
-};
+use protocol::slot::{Action, DueItem, Input, Now, Outgoing, SendOutcome, Slot as Machine, Step, Stray};
 use runtime::clock;
-use runtime::control::Control;
 use runtime::kafka::{Cut, PartitionStream, Record};
 use runtime::probes::Gate;
 use schemas::delivery::rejected::WholeValue;
@@ -46,7 +42,6 @@ pub(crate) struct Driver {
     /// What the quarantine lane sent and has no reports of yet.
     quarantined: Vec<Outgoing>,
     strays: Strays,
-    limits: Limits,
     journal: Journal,
     to: Addresses,
     teller: Teller,
@@ -70,7 +65,7 @@ impl Driver {
     pub(crate) fn new(
         cfg: &Config,
         world: Arc<World>,
-        (catalogue, keeper, control): (Catalogue, Keeper, Arc<Control>),
+        (catalogue, keeper): (Catalogue, Keeper),
         stream: PartitionStream,
         slot: Slot,
         stop: CancellationToken,
@@ -79,14 +74,13 @@ impl Driver {
         let started = Instant::now();
         let now = Now { local_at: clock::now_ms(), mono_ms: 0 };
         Ok(Driver {
-            machine: Machine::assigned(SlotConfig { slots: world.slots, ..cfg.slot() }, now),
+            machine: Machine::assigned(cfg.slot(), now),
             stream,
             catalogue,
             timer: Timer::new(cfg.redis.clone(), slot),
             lanes: Lanes::new(cfg, &world, slot),
             quarantined: Vec::new(),
             strays: Strays::new(keeper),
-            limits: Limits::new(control, slot),
             journal: Journal::new(&world, slot)?,
             to: Addresses::of(&world.names, slot),
             teller: Teller::new(slot),
@@ -160,9 +154,6 @@ impl Driver {
             self.stop_told = true;
             self.machine.handle(self.now(), Input::Stop);
         }
-        if let Some(view) = self.limits.news() {
-            self.machine.handle(self.now(), Input::Limits(view));
-        }
         if self.machine.wants_due() {
             let items = self.fetched(Vec::new());
             if !items.is_empty() {
@@ -185,7 +176,7 @@ impl Driver {
         while items.len() < INTAKE
             && let Some(record) = self.stream.recv_now()
         {
-            items.push(DueItem::of(stray(record)));
+            items.push(item(record));
         }
         items
     }
@@ -204,13 +195,12 @@ impl Driver {
             () = self.stop.cancelled(), if !stop_told => {}
             received = self.stream.recv(), if wants_due => match received {
                 Ok(Some(record)) => {
-                    let items = self.fetched(vec![DueItem::of(stray(record))]);
+                    let items = self.fetched(vec![item(record)]);
                     self.machine.handle(self.now(), Input::Due(items));
                 }
                 Ok(None) => self.machine.handle(self.now(), Input::AssignmentLost),
                 Err(fault) => self.machine.handle(self.now(), Input::DueTrouble(fault.to_string())),
             },
-            () = self.limits.changed() => {}
             () = tokio::time::sleep(sleep) => {}
         }
     }
@@ -251,10 +241,6 @@ impl Driver {
                 self.strays.keep(&self.to, &strays);
                 Input::Done
             }
-            Action::Ask(shares) => {
-                self.limits.ask(&shares);
-                Input::Done
-            }
             Action::Send { lane, begin, records, journal, wait } => {
                 let reply = self.lanes.send(&self.to, lane, begin, &records, &journal, wait);
                 match &reply {
@@ -279,15 +265,14 @@ impl Driver {
     }
 }
 
-/// A record with all there is of it.
-pub(crate) fn stray(record: Record) -> Stray {
+fn item(record: Record) -> DueItem {
     let whole_value = match record.cut {
         Some(Cut::TooLarge { value_bytes, value_sha256, .. }) => {
             Some(WholeValue { bytes: value_bytes, sha256: value_sha256 })
         }
         Some(Cut::Undecodable { .. }) | None => None,
     };
-    Stray {
+    DueItem::of(Stray {
         offset: record.offset,
         at: record.at,
         key: record.key.map(Into::into),
@@ -295,5 +280,5 @@ pub(crate) fn stray(record: Record) -> Stray {
         headers: record.headers,
         whole_value,
         problem: String::new(),
-    }
+    })
 }

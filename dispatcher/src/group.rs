@@ -3,11 +3,9 @@
 use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::driver::Driver;
-use crate::limits;
 use crate::strays::Keeper;
 use crate::world::{World, slot_of};
 use anyhow::{Context as _, bail};
-use runtime::control::Control;
 use runtime::kafka::{Disposition, Member, MemberEvent, MemberSettings, PartitionStream};
 use runtime::lifecycle::Lifecycle;
 use runtime::probes::Gate;
@@ -17,27 +15,17 @@ use tracing::{info, warn};
 
 /// Joins, and spawns the loop that waits for slots.
 pub(crate) fn join(cfg: Arc<Config>, world: Arc<World>, life: &Lifecycle) -> anyhow::Result<()> {
-    let keeper = Keeper::new(world.cluster.clone());
-    let control = limits::follow(&world, &keeper, life);
     let settings = MemberSettings {
         session_timeout: *cfg.kafka.session_timeout,
         fetch_buffer_kib: cfg.memory.fetch_buffer_kib,
         ..MemberSettings::new(world.names.group("dispatcher"), [world.names.due()])
     };
+    let member = Member::join(&world.cluster, &settings)?;
     let gate = life.readiness().gate("group", "waiting for slots");
     let catalogue = Catalogue::new(world.admin.clone(), *cfg.delivery.topic_refresh);
-    let group = Group { cfg, world, catalogue, keeper, control, life: life.clone() };
-    life.spawn("group", async move {
-        let stop = group.life.token();
-        // A restart must not begin with what limits hold back.
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return Ok(()),
-            () = group.control.ready() => {}
-        }
-        let member = Member::join(&group.world.cluster, &settings)?;
-        group.run(member, gate).await
-    });
+    let keeper = Keeper::new(world.cluster.clone());
+    let group = Group { cfg, world, catalogue, keeper, life: life.clone() };
+    life.spawn("group", group.run(member, gate));
     Ok(())
 }
 
@@ -46,7 +34,6 @@ struct Group {
     world: Arc<World>,
     catalogue: Catalogue,
     keeper: Keeper,
-    control: Arc<Control>,
     life: Lifecycle,
 }
 
@@ -93,7 +80,7 @@ impl Group {
         let driver = Driver::new(
             &self.cfg,
             Arc::clone(&self.world),
-            (self.catalogue.clone(), self.keeper.clone(), Arc::clone(&self.control)),
+            (self.catalogue.clone(), self.keeper.clone()),
             stream,
             slot,
             self.life.token(),

@@ -6,8 +6,7 @@
 //!                                        │
 //!              Redis scripts ◀── redis.rs ┼ lanes.rs ──▶ callback topics, dead, journal (transactions)
 //!                                        ├ journal.rs ──▶ reads journal[s] at a take-over
-//!                                        ├ strays.rs ──▶ rejected (what is no due record)
-//!                                        └ limits.rs ⇄ control (limits of callback topics)
+//!                                        └ strays.rs ──▶ rejected (what is no due record)
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -19,7 +18,6 @@ mod driver;
 mod group;
 mod journal;
 mod lanes;
-mod limits;
 mod records;
 mod redis;
 mod strays;

@@ -74,7 +74,7 @@ pub const TAKE_OVER: HistogramDef = HistogramDef {
 pub const INTAKE: CounterDef = CounterDef {
     name: "duestream_due_records_total",
     labels: &["verdict"],
-    help: "Due records taken in: stored, settled, flying, waiting (all duplicates), held, stale, shed (handed back: a limited topic has its share of a full slot), unusable.",
+    help: "Due records taken in: stored, settled, flying, waiting (all duplicates), held, stale, unusable.",
 };
 /// Copies to `rejected`.
 pub const STRAYS: CounterDef = CounterDef {
@@ -117,24 +117,6 @@ pub const QUARANTINED: GaugeDef = GaugeDef {
     name: "duestream_quarantined_topics",
     labels: &["slot"],
     help: "Callback topics that failed and have not succeeded since. Alert: above 0 for 10 min.",
-};
-/// Limits.
-pub const LIMITED: GaugeDef = GaugeDef {
-    name: "duestream_limited_topics",
-    labels: &["slot"],
-    help: "Callback topics with a limit or paused, as this slot knows them. The same for every slot: all read control.",
-};
-/// Held back, perhaps.
-pub const LIMITED_WAITING: GaugeDef = GaugeDef {
-    name: "duestream_limited_waiting_tasks",
-    labels: &["slot"],
-    help: "Tasks of those topics that are due in this slot, by topic in duectl limit list. Alert: growing for 1 h (the limit is too tight, or forgotten).",
-};
-/// Records of `control`.
-pub const CONTROL_RECORDS: CounterDef = CounterDef {
-    name: "duestream_control_records_total",
-    labels: &["kind"],
-    help: "Records of control: share (written: what a slot holds and wants of a limit), foreign (read: none of ours, copied to rejected). Alert: any foreign.",
 };
 /// State.
 pub const SLOT_STATE: GaugeDef = GaugeDef {
@@ -186,9 +168,6 @@ pub const ALL: &[MetricDef] = &[
     MetricDef::Gauge(CREDIT),
     MetricDef::Gauge(SETTLED_BYTES),
     MetricDef::Gauge(QUARANTINED),
-    MetricDef::Gauge(LIMITED),
-    MetricDef::Gauge(LIMITED_WAITING),
-    MetricDef::Counter(CONTROL_RECORDS),
     MetricDef::Gauge(SLOT_STATE),
     MetricDef::Counter(PAUSES),
     MetricDef::Counter(OUT_OF_MEMORY),

@@ -69,27 +69,22 @@ impl Addresses {
 
     /// The copy of a record of `due` that is none. What `rejected` would not take is cut, and says so.
     pub(crate) fn rejected(&self, stray: &Stray) -> OutRecord {
-        rejected(&self.rejected, (&self.due, self.partition), stray)
-    }
-}
-
-/// The copy of a record of an internal topic that no program of ours wrote.
-pub(crate) fn rejected(to: &Arc<str>, (topic, partition): (&str, i32), stray: &Stray) -> OutRecord {
-    let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
-    let offset = stray.offset;
-    let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
-    let record = OutRecord {
-        topic: Arc::clone(to),
-        partition: None,
-        key: stray.key.clone().map(Into::into),
-        value: stray.value.clone().map(Into::into),
-        headers: headers(&stray.headers, rejected_headers(&refusal, &origin)),
-        at: None,
-    };
-    let fits = record.weight_bytes() + REASON_BYTES <= MAX_LARGE_MESSAGE_BYTES.unsigned_abs() as usize;
-    match stray.whole_value {
-        None if fits => record,
-        whole => rejection::shortened(record, whole),
+        let refusal = Refusal::of_record(ReasonCode::ForeignRecord, &stray.problem);
+        let (topic, partition, offset) = (&*self.due, self.partition, stray.offset);
+        let origin = Origin { topic, partition, offset, timestamp_at: stray.at };
+        let record = OutRecord {
+            topic: Arc::clone(&self.rejected),
+            partition: None,
+            key: stray.key.clone().map(Into::into),
+            value: stray.value.clone().map(Into::into),
+            headers: headers(&stray.headers, rejected_headers(&refusal, &origin)),
+            at: None,
+        };
+        let fits = record.weight_bytes() + REASON_BYTES <= MAX_LARGE_MESSAGE_BYTES.unsigned_abs() as usize;
+        match stray.whole_value {
+            None if fits => record,
+            whole => rejection::shortened(record, whole),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Carries the slot's script actions out.
 
 use protocol::slot::{Action, Input, ScriptFault};
-use protocol::slot_store::{Body, SlotState, Topic, queues_of};
+use protocol::slot_store::{Body, SlotState, Topic};
 use runtime::config;
 use runtime::slots::{SlotClient, SlotError, SlotStore};
 use schemas::due::DueRecord;
@@ -41,7 +41,7 @@ impl Timer {
                     .map(|(_, state)| state),
             ),
             Action::SettleFates { fates, jpos, rebuilt } => Input::Scripted(
-                self.run(async |store| store.settle_fates(&fates, jpos, rebuilt, queues).await)
+                self.run(async |store| store.settle_fates(&fates, jpos, rebuilt, topic_of).await)
                     .await
                     .map(|(_, state)| state),
             ),
@@ -53,9 +53,6 @@ impl Timer {
             }
             Action::Agenda { limit } => {
                 Input::Agenda(self.run(async |store| store.next_topics(limit).await).await)
-            }
-            Action::Survey { queues, until } => {
-                Input::Surveyed(self.run(async |store| store.survey(&queues, until).await).await)
             }
             Action::Claim { now_at, quotas, max_bytes } => {
                 Input::Claimed(self.run(async |store| store.claim(now_at, &quotas, max_bytes).await).await)
@@ -94,8 +91,8 @@ fn with_state<T>(answer: Result<T, SlotError>, store: &SlotStore) -> Result<(T, 
     answer.map(|value| (value, store.state())).map_err(|error| fault(&error))
 }
 
-fn queues(body: &Body) -> Option<Vec<Topic>> {
-    DueRecord::decode(body.record()).ok().map(|record| queues_of(&record))
+fn topic_of(body: &Body) -> Option<Topic> {
+    DueRecord::decode(body.record()).ok().map(|record| record.callback_topic.into())
 }
 
 fn fault(error: &SlotError) -> ScriptFault {

@@ -12,8 +12,6 @@ use tokio::sync::oneshot;
 
 /// A copy that is not acked within this time has failed.
 const MESSAGE: Duration = Duration::from_secs(5);
-/// So often a single copy is tried.
-const TRIES: usize = 60;
 
 /// The producer of copies, shared by all slots; it connects when it is needed. Cheap to clone.
 #[derive(Clone)]
@@ -42,17 +40,6 @@ impl Keeper {
         let made = Arc::new(BatchProducer::new(&self.cluster, &settings)?);
         *producer = Some(Arc::clone(&made));
         Ok(made)
-    }
-
-    /// One copy, tried for a while: its original stays where it is.
-    pub(crate) async fn keep(&self, record: OutRecord) {
-        for _ in 0..TRIES {
-            match self.send(vec![record.clone()]).await.pop() {
-                Some(StrayEnd::Failed(_)) | None => tokio::time::sleep(MESSAGE).await,
-                Some(StrayEnd::Kept | StrayEnd::Refused(_)) => return,
-            }
-        }
-        tracing::error!("rejected does not take a record of control; it stays there");
     }
 
     async fn send(&self, records: Vec<OutRecord>) -> Vec<StrayEnd> {

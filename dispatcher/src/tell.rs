@@ -2,8 +2,8 @@
 
 use crate::metrics::{
     ABORTS, ALARMS, BACKLOG, BACKLOG_BYTES, BATCH, BURIALS, COLD, CREDIT, DELIVERIES, HALTED, INTAKE,
-    LATENESS, LIMITED, LIMITED_WAITING, OUT_OF_MEMORY, PAUSES, QUARANTINED, RELEASED, SETTLED_BYTES,
-    SLOT_STATE, STRAYS, TAKE_OVER, TAKE_OVERS, TRANSACTION,
+    LATENESS, OUT_OF_MEMORY, PAUSES, QUARANTINED, RELEASED, SETTLED_BYTES, SLOT_STATE, STRAYS, TAKE_OVER,
+    TAKE_OVERS, TRANSACTION,
 };
 use metrics::{Counter, Gauge, Histogram};
 use protocol::slot::{Cause, Drop as Dropped, Event, Figures, Lane};
@@ -27,8 +27,6 @@ pub(crate) struct Teller {
     credit: Gauge,
     settled_bytes: Gauge,
     quarantined: Gauge,
-    limited: Gauge,
-    limited_waiting: Gauge,
     running: Gauge,
     stored: Counter,
 }
@@ -53,8 +51,6 @@ impl Teller {
             credit: CREDIT.with(of),
             settled_bytes: SETTLED_BYTES.with(of),
             quarantined: QUARANTINED.with(of),
-            limited: LIMITED.with(of),
-            limited_waiting: LIMITED_WAITING.with(of),
             running: SLOT_STATE.with(of),
             stored: INTAKE.with(&["stored"]),
         }
@@ -66,8 +62,6 @@ impl Teller {
         self.credit.set(figures.credit as f64);
         self.settled_bytes.set(figures.settled_bytes as f64);
         self.quarantined.set(figures.quarantined_topics as f64);
-        self.limited.set(figures.limited_topics as f64);
-        self.limited_waiting.set(figures.limited_waiting as f64);
         self.running.set(if running { 1.0 } else { 0.0 });
     }
 
@@ -109,7 +103,6 @@ impl Teller {
             Event::Preloaded(n) => self.stored.increment(n as u64),
             Event::Dropped(why, n) => INTAKE.with(&[drop_name(why)]).increment(n as u64),
             Event::Stale(n) => INTAKE.with(&["stale"]).increment(n as u64),
-            Event::Shed(n) => INTAKE.with(&["shed"]).increment(n as u64),
             Event::Held(n) => INTAKE.with(&["held"]).increment(n as u64),
             Event::Strays { kept, again } => {
                 STRAYS.with(&["done"]).increment(kept as u64);

@@ -14,8 +14,6 @@ pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) admin: Admin,
     pub(crate) names: Names,
-    /// Number of slots.
-    pub(crate) slots: u16,
     /// The journal's topic id: another one later means another journal.
     pub(crate) journal_id: TopicId,
 }
@@ -31,10 +29,10 @@ impl World {
         let mut said = String::new();
         loop {
             let reason = match look(cfg, &admin, &names).await {
-                Ok((journal_id, slots)) => {
+                Ok(journal_id) => {
                     gate.open();
                     info!(kafka.journal_id = %journal_id, "Kafka and Redis are as they must be");
-                    return Ok(World { cluster, admin, names, slots, journal_id });
+                    return Ok(World { cluster, admin, names, journal_id });
                 }
                 Err(Wrong::Away(reason)) => reason,
                 Err(Wrong::Never(error)) => return Err(error),
@@ -68,7 +66,7 @@ impl From<KafkaFault> for Wrong {
     }
 }
 
-async fn look(cfg: &Config, admin: &Admin, names: &Names) -> Result<(TopicId, u16), Wrong> {
+async fn look(cfg: &Config, admin: &Admin, names: &Names) -> Result<TopicId, Wrong> {
     let never = |text: String| Wrong::Never(anyhow::anyhow!("{text}"));
     let mut counts = Vec::new();
     for topic in [names.due(), names.slots(), names.journal(), names.dead()] {
@@ -86,14 +84,6 @@ async fn look(cfg: &Config, admin: &Admin, names: &Names) -> Result<(TopicId, u1
             return Err(never(text));
         }
     }
-    let control = names.control();
-    match admin.topic(&control).await?.map(|info| info.partition_count()) {
-        Some(1) => {}
-        Some(n) => {
-            return Err(never(format!("{control} has {n} partitions, must have 1: see duectl init --check")));
-        }
-        None => return Err(never(format!("topic {control} does not exist: run duectl init"))),
-    }
     let broken = admin.check_guarantees(&names.journal()).await?;
     if !broken.is_empty() {
         let lines: Vec<String> = broken.iter().map(|rule| format!("  {rule}")).collect();
@@ -103,7 +93,7 @@ async fn look(cfg: &Config, admin: &Admin, names: &Names) -> Result<(TopicId, u1
     let id = admin.topic_id(&journal).await?;
     let id = id.ok_or_else(|| never(format!("topic {journal} does not exist: run duectl init")))?;
     check_redis(cfg).await?;
-    Ok((id, u16::try_from(slots).unwrap_or(u16::MAX)))
+    Ok(id)
 }
 
 async fn check_redis(cfg: &Config) -> Result<(), Wrong> {

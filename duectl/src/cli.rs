@@ -1,19 +1,12 @@
 //! Options and commands.
 
-mod changes;
-mod dead;
-
-pub use changes::{CancelArgs, RescheduleArgs, TaskArgs};
-pub use dead::{DeadCommand, FilterArgs, ListArgs, ReplayArgs, ShowArgs};
-
-use crate::{delay, limit};
+use crate::delay;
 use clap::{Args, Parser, Subcommand};
 use runtime::init::Source;
-use schemas::control::Rate;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Operate Duestream: set a pipeline up, submit tasks, watch deliveries, look tasks up, change them, replay dead ones.
+/// Operate Duestream: set a pipeline up, submit tasks, watch deliveries, look tasks up.
 ///
 /// Exit status: 0 done; 1 failed; 2 wrong usage; 3 not found, or not in time; 4 a server cannot be reached.
 #[derive(Debug, Parser)]
@@ -74,60 +67,6 @@ pub enum Command {
     Watch(WatchArgs),
     /// Show what is known of a task, and where it is
     Get(GetArgs),
-    /// Take a task back before it is delivered, and wait for the answer
-    Cancel(CancelArgs),
-    /// Give a task another due time, and wait for the answer
-    Reschedule(RescheduleArgs),
-    /// Look at tasks that were given up, and have them delivered after all
-    #[command(subcommand)]
-    Dead(DeadCommand),
-    /// Limit what is delivered to a callback topic: so many per time, or so many in flight
-    #[command(subcommand)]
-    Limit(LimitCommand),
-    /// Deliver nothing to a callback topic until it is resumed; its limit stays
-    Pause(OfTopic),
-    /// Deliver to a paused callback topic again
-    Resume(OfTopic),
-}
-
-/// `duectl limit`.
-#[derive(Debug, Subcommand)]
-pub enum LimitCommand {
-    /// Set a limit; what is not named stays as it is
-    Set(LimitSetArgs),
-    /// Show all limits and pauses, what is in flight and what waits
-    List {
-        /// One JSON array
-        #[arg(long)]
-        json: bool,
-    },
-    /// Lift the limits of a topic; a paused one stays paused
-    Clear(OfTopic),
-}
-
-/// `duectl limit set`.
-#[derive(Debug, Args)]
-pub struct LimitSetArgs {
-    /// Which topic.
-    #[command(flatten)]
-    pub of: OfTopic,
-    /// Most deliveries per second, minute or hour (s, m, h), all slots together; none lifts it
-    #[arg(long, value_parser = limit::rate, value_name = "N/s")]
-    pub rate: Option<limit::Wanted<Rate>>,
-    /// Most deliveries of `on_ack` tasks that wait for their consumer at a time, all slots together; none lifts it
-    #[arg(long, value_parser = limit::in_flight, value_name = "N")]
-    pub in_flight: Option<limit::Wanted<u32>>,
-}
-
-/// A command about one callback topic.
-#[derive(Debug, Args)]
-pub struct OfTopic {
-    /// Callback topic
-    #[arg(value_name = "TOPIC")]
-    pub topic: String,
-    /// Print the result as one JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `duectl init`.
@@ -216,27 +155,6 @@ pub struct SubmitArgs {
     /// Buried instead of delivered from this time on
     #[arg(long, value_name = "TIME")]
     pub expires_at: Option<String>,
-    /// When the task is done: `on_delivery` or `on_ack` [default: as ingest has it for the topic, or `on_delivery`]
-    #[arg(long, value_name = "WHEN")]
-    pub completion: Option<String>,
-    /// Of an `on_ack` task: failed attempts after which it is given up
-    #[arg(long, value_name = "N")]
-    pub max_attempts: Option<String>,
-    /// Of an `on_ack` task: pause before the next attempt, such as fixed:30s or exponential:1s,cap=1h
-    #[arg(long)]
-    pub backoff: Option<String>,
-    /// Of an `on_ack` task: how long its consumer may be silent
-    #[arg(long, value_name = "DURATION")]
-    pub ack_timeout: Option<String>,
-    /// Of an `on_ack` task: stalled attempts that are forgiven
-    #[arg(long, value_name = "N")]
-    pub max_stalls: Option<String>,
-    /// Spread a herd of equal due times: parts x offset + jitter, such as 10x10s+5s
-    #[arg(long, value_name = "SPREAD")]
-    pub spread: Option<String>,
-    /// The same evenly over so long; beside --spread: no shift is longer
-    #[arg(long, value_name = "DURATION")]
-    pub spread_window: Option<String>,
     /// Have the answer written to the topic replies
     #[arg(long)]
     pub reply: bool,
@@ -256,8 +174,7 @@ pub struct SubmitArgs {
     #[arg(long, value_enum, requires = "file", help_heading = "From a file")]
     pub format: Option<Format>,
     /// FIELD=TEMPLATE, may be repeated. Fields: due-at, delay, topic, key, value, task-id, shard-key, partition,
-    /// expires-at, completion, max-attempts, backoff, ack-timeout, max-stalls, spread, window, reply, correlation,
-    /// header.NAME. Templates hold {column}, {line} (number of the line) and any text; {{ is a brace.
+    /// expires-at, reply, correlation, header.NAME. Templates hold {column}, {line} (number of the line) and any text; {{ is a brace.
     /// Without a value the whole row is the value, as a JSON object
     #[arg(
         long = "map",

@@ -2,15 +2,11 @@
 //! docs/DUECTL.md is its manual.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod ask;
-mod changes;
 pub mod cli;
-mod dead;
 mod delay;
 mod exit;
 mod get;
 mod init;
-mod limit;
 mod servers;
 mod show;
 mod submit;
@@ -28,11 +24,5 @@ pub async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Submit(args) => submit::run(&servers, *args).await,
         Command::Watch(args) => watch::run(&servers, args).await,
         Command::Get(args) => get::run(&servers, args).await,
-        Command::Cancel(args) => changes::cancel(&servers, args).await,
-        Command::Reschedule(args) => changes::reschedule(&servers, args).await,
-        Command::Dead(command) => dead::run(&servers, command).await,
-        Command::Limit(command) => limit::run(&servers, command).await,
-        Command::Pause(args) => limit::pause(&servers, args, true).await,
-        Command::Resume(args) => limit::pause(&servers, args, false).await,
     }
 }

@@ -1,7 +1,6 @@
 //! Times, spans and bytes for people.
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::io::Write as _;
 
 /// Prints text and ends the line. A reader that closed the pipe (`| head`) has seen enough: the command ends well.
@@ -48,15 +47,6 @@ pub(crate) fn bytes(bytes: Option<&[u8]>, limit: usize) -> String {
     }
     let cut: String = whole.chars().take(limit).collect();
     format!("{cut}… ({} bytes)", bytes.len())
-}
-
-/// For JSON: text as it is, null as null, what is no text as an array of bytes, so that nothing is guessed.
-pub(crate) fn text_or_bytes(bytes: Option<&[u8]>) -> Value {
-    match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
-        None => Value::Null,
-        Some((_, Ok(text))) => json!(text),
-        Some((bytes, Err(_))) => json!(bytes),
-    }
 }
 
 /// Value at a quantile of sorted numbers (nearest rank).

@@ -123,11 +123,20 @@ impl Delivery {
         put("lateness_ms", json!(self.lateness_ms()));
         put("seen_at", json!(now_ms()));
         for (name, bytes) in [("key", record.key.as_deref()), ("value", record.value.as_deref())] {
-            put(name, show::text_or_bytes(bytes));
+            put(name, text_or_bytes(bytes));
         }
-        let headers = record.headers.iter().map(|h| json!([h.name, show::text_or_bytes(h.value.as_deref())]));
+        let headers = record.headers.iter().map(|h| json!([h.name, text_or_bytes(h.value.as_deref())]));
         put("headers", Value::Array(headers.collect()));
         Value::Object(object)
+    }
+}
+
+/// Text as it is, null as null, what is no text as an array of bytes, so that nothing is guessed.
+fn text_or_bytes(bytes: Option<&[u8]>) -> Value {
+    match bytes.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
+        None => Value::Null,
+        Some((_, Ok(text))) => json!(text),
+        Some((bytes, Err(_))) => json!(bytes),
     }
 }
 

@@ -6,15 +6,14 @@ use crate::memory::bounded;
 use crate::record::{NOW_AT, Record};
 use schemas::avro::ReadReply;
 use schemas::command::{
-    Asked, Change, ChangeOp, Command, HEADER_PREFIX, KnownSchemas, Lookup, MAX_CORRELATION_BYTES,
-    MAX_ID_BYTES, ParseError, ReasonCode, Refusal, Refused, Replay, Rules, Schedule, TaskCommand,
-    WriterSchema, WriterSchemas, body_bytes,
+    Asked, Command, HEADER_PREFIX, KnownSchemas, Lookup, MAX_CORRELATION_BYTES, MAX_ID_BYTES, ParseError,
+    ReasonCode, Refusal, Refused, Rules, TaskCommand, WriterSchema, WriterSchemas, body_bytes,
 };
 use schemas::delivery::{Origin, delivered_headers, rejected_headers};
 use schemas::due::{Deliver, DueKind, DueRecord};
 use schemas::ids::{Generation, RowId, Shard};
 use schemas::reply::{Answer, Reply};
-use schemas::row::{MAX_HISTORY_BYTES, RowBody, RowOptions};
+use schemas::row::{RowBody, RowOptions};
 use std::sync::{Arc, LazyLock};
 
 /// First instant that is accepted, and first that is not (docs/CONTRACT.md, "Times").
@@ -96,20 +95,13 @@ pub(crate) fn parse(record: &Record) -> Result<Command, Refusal> {
     read(record, &*SHIPPED).map_err(|refused| refused.refusal)
 }
 
-/// A command to schedule a task.
-pub(crate) fn schedule(record: &Record) -> Result<Schedule, Refusal> {
-    parse(record).map(|command| command.into_schedule().expect("it schedules a task"))
-}
-
 fn judge(record: &Record, schemas: &dyn WriterSchemas) {
     match read(record, schemas) {
-        Ok(Command::Schedule(command)) => {
+        Ok(command) => {
             sound(&command);
             survives_storage(&command);
             same_in_every_form(&command);
         }
-        Ok(Command::Change(change)) => changes(&change),
-        Ok(Command::Replay(replay)) => replays(&replay),
         Err(refused) => {
             let Refused { refusal, asked } = *refused;
             explained(&refusal);
@@ -120,37 +112,7 @@ fn judge(record: &Record, schemas: &dyn WriterSchemas) {
     }
 }
 
-/// Another fate: named completely, and the same in each form.
-fn changes(change: &Change) {
-    assert!((1..=MAX_ID_BYTES).contains(&change.task_id.len()));
-    if let ChangeOp::Reschedule { due_at, expires_at } = change.op {
-        assert!(
-            INSTANTS.contains(&due_at) && expires_at.is_none_or(|at| at >= due_at && INSTANTS.contains(&at))
-        );
-    }
-    for record in forms::of_change(change) {
-        let Ok(Command::Change(mut taken)) = parse(&record) else {
-            panic!("refused in another form: {record:?}")
-        };
-        if let (Some(taken), Some(asked)) = (&mut taken.reply, &change.reply) {
-            taken.as_avro = asked.as_avro;
-        }
-        assert_eq!(*taken, *change);
-    }
-}
-
-/// A dead letter: fit to be a row again.
-fn replays(replay: &Replay) {
-    let rules = Rules::new("duestream.");
-    assert!(rules.check_topic("topic", &replay.callback_topic).is_ok());
-    assert!(body_bytes(&replay.body) <= rules.max_body_bytes);
-    assert_eq!((replay.options.expires_at, replay.options.asked_at), (None, None));
-    assert_eq!(RowBody::decode(&replay.body.encode()).ok().as_ref(), Some(&replay.body));
-    assert_eq!(RowOptions::decode(&replay.options.encode()).ok().as_ref(), Some(&replay.options));
-    assert!(replay.history.encode().len() <= MAX_HISTORY_BYTES);
-}
-
-fn sound(command: &Schedule) {
+fn sound(command: &Command) {
     let rules = Rules::new("duestream.");
     assert!(INSTANTS.contains(&command.due_at), "due at {}", command.due_at);
     assert!(command.options.expires_at.is_none_or(|at| at >= command.due_at && INSTANTS.contains(&at)));
@@ -191,7 +153,7 @@ fn answerable(asked: &Asked, reply: &Reply<'_>) {
     assert_eq!(read.task_id.as_deref(), reply.task_id);
 }
 
-fn survives_storage(command: &Schedule) {
+fn survives_storage(command: &Command) {
     let row = RowId(u64::MAX);
     assert_eq!(RowBody::decode(&command.body.encode()).ok().as_ref(), Some(&command.body));
     assert_eq!(RowOptions::decode(&command.options.encode()).ok().as_ref(), Some(&command.options));
@@ -209,7 +171,6 @@ fn survives_storage(command: &Schedule) {
         progress: None,
         history: Vec::new(),
         bury: None,
-        retry: command.options.retry(),
     };
     let due = DueRecord {
         id: row,
@@ -228,10 +189,10 @@ fn survives_storage(command: &Schedule) {
 }
 
 /// The command as the producer could have written it in each form, with its due time as an instant.
-fn same_in_every_form(command: &Schedule) {
-    let mut first: Option<Schedule> = None;
+fn same_in_every_form(command: &Command) {
+    let mut first: Option<Command> = None;
     for record in forms::of(command) {
-        let taken = match schedule(&record) {
+        let taken = match parse(&record) {
             Ok(command) => command,
             Err(refusal) => panic!("taken once, refused in another form: {refusal}\n{record:?}"),
         };
@@ -241,10 +202,10 @@ fn same_in_every_form(command: &Schedule) {
             as_avro: command.reply.as_ref().is_some_and(|asked| asked.as_avro),
             ..asked
         });
-        let taken = Schedule { reply, ..taken };
+        let taken = Command { reply, ..taken };
         match &first {
             None => {
-                assert_eq!(Schedule { content_hash: command.content_hash, ..taken.clone() }, *command);
+                assert_eq!(Command { content_hash: command.content_hash, ..taken.clone() }, *command);
                 first = Some(taken);
             }
             Some(first) => assert_eq!(&taken, first),

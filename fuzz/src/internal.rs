@@ -4,7 +4,6 @@
 use crate::memory::bounded;
 use schemas::ack::{Ack, AckOutcome};
 use schemas::avro::{DecodeError, ReadReply};
-use schemas::control::{TopicLimit, TopicRunning, TopicShare};
 use schemas::delivery::{DeliveryId, Origin};
 use schemas::due::{DueKind, DueRecord};
 use schemas::ids::{Generation, RowId, Shard};
@@ -15,7 +14,7 @@ use std::fmt::Debug;
 
 const LONGEST_ERROR: usize = 1_000;
 
-/// The first byte names a record (`D`ue, `J`ournal, `B`ody, `O`ptions, `H`istory, `A`ck, `R`eply, topic `L`imit, cou`N`t, `S`hare): the rest is its datum, so that the
+/// The first byte names a record (`D`ue, `J`ournal, `B`ody, `O`ptions, `H`istory, `A`ck, `R`eply): the rest is its datum, so that the
 /// fuzzer need not find a fingerprint. After any other first byte comes a whole single object.
 pub fn records(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
@@ -28,12 +27,7 @@ pub fn records(data: &[u8]) {
         b'H' => history(&framed(RowHistory::default().encode())),
         b'A' => ack(&framed(least_ack().encode())),
         b'R' => reply(&framed(least_reply())),
-        b'L' => limit(&framed(TopicLimit::default().encode())),
-        b'N' => count(&framed(TopicRunning { running: 0, journal_next: 0, at: 0 }.encode())),
-        b'S' => share(&framed(least_share().encode())),
-        _ => [due, journal, body, options, history, ack, reply, limit, count, share]
-            .iter()
-            .for_each(|read| read(rest)),
+        _ => [due, journal, body, options, history, ack, reply].iter().for_each(|read| read(rest)),
     });
 }
 
@@ -59,32 +53,6 @@ fn history(bytes: &[u8]) {
 
 fn ack(bytes: &[u8]) {
     check(bytes, Ack::decode, Ack::encode);
-}
-
-fn limit(bytes: &[u8]) {
-    check(bytes, TopicLimit::decode, TopicLimit::encode);
-}
-
-fn count(bytes: &[u8]) {
-    check(bytes, TopicRunning::decode, TopicRunning::encode);
-}
-
-fn share(bytes: &[u8]) {
-    check(bytes, TopicShare::decode, TopicShare::encode);
-}
-
-fn least_share() -> TopicShare {
-    TopicShare {
-        token: OwnerToken(0),
-        limit_offset: 0,
-        rate_held: 0,
-        rate_want: 0,
-        in_flight_held: 0,
-        in_flight_want: 0,
-        waiting: 0,
-        journal_wanted: 0,
-        at: 0,
-    }
 }
 
 /// Replies are read by those who asked for them: ours is the test's reader.

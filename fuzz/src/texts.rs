@@ -1,10 +1,10 @@
 //! Times, delays, options, delivery ids, topic patterns: small languages that people and programs write.
 
-use crate::command::{INSTANTS, schedule};
+use crate::command::{INSTANTS, parse};
 use crate::memory::bounded;
 use crate::record::{NOW_AT, Record};
 use jiff::Timestamp;
-use schemas::command::{ReasonCode, Schedule, TopicPattern, is_topic_name};
+use schemas::command::{Command, ReasonCode, TopicPattern, is_topic_name};
 use schemas::delivery::DeliveryId;
 use schemas::options::{self, Backoff, BadOption, Spread, Window};
 use serde_json::json;
@@ -30,14 +30,14 @@ pub fn all(data: &[u8]) {
 }
 
 /// Due time and reason code of a task whose `field` holds `text`; the forms must agree.
-fn taken(field: &str, text: &str) -> Result<Schedule, ReasonCode> {
+fn taken(field: &str, text: &str) -> Result<Command, ReasonCode> {
     let by_header = Record::new()
         .header("duestream-topic", "callbacks")
         .header(&format!("duestream-{}", field.replace('_', "-")), text);
     let value = json!({ "topic": "callbacks", field: text }).to_string().into_bytes();
     // The same payload in both: null.
     let by_json = Record::of_value(value);
-    let read = |record: &Record| schedule(record).map_err(|refusal| refusal.code);
+    let read = |record: &Record| parse(record).map_err(|refusal| refusal.code);
     let (by_header, by_json) = (read(&by_header), read(&by_json));
     assert_eq!(by_header, by_json, "the forms differ in {field} {text:?}");
     by_header

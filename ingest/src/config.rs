@@ -1,11 +1,9 @@
 //! Configuration: `config.default.toml` is its default and its manual.
 
 mod avro;
-mod defaults;
 mod sources;
 
 pub use avro::{Avro, Registry};
-pub use defaults::CallbackDefaults;
 pub use sources::{Source, SourceCallback, SourceLimits, SourceRules, SourceUnknownTopic};
 
 use runtime::config::{
@@ -14,7 +12,6 @@ use runtime::config::{
 };
 use schemas::command::TopicPattern;
 use serde::Deserialize;
-use std::time::Duration;
 
 /// Everything that may be configured.
 #[derive(Debug, Deserialize)]
@@ -38,8 +35,6 @@ pub struct Config {
     pub tasks: Tasks,
     /// Fates.
     pub journal: Journal,
-    /// Reports of consumers.
-    pub acks: Acks,
     /// Callback topics.
     pub callback: Callback,
     /// Sizes.
@@ -82,22 +77,6 @@ pub struct Journal {
     pub in_flight: usize,
 }
 
-/// `[acks]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Acks {
-    /// Records per batch.
-    pub batch: usize,
-    /// Bytes per batch.
-    pub batch_bytes: usize,
-    /// Wait for more records.
-    pub linger: HumanDuration,
-    /// Batches committed and not acked.
-    pub in_flight: usize,
-    /// Time between ticks.
-    pub tick: HumanDuration,
-}
-
 /// `[callback]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -108,8 +87,6 @@ pub struct Callback {
     pub unknown_topic: UnknownTopic,
     /// How long a topic counts as seen.
     pub cache: HumanDuration,
-    /// What tasks are where their commands do not say.
-    pub defaults: Vec<CallbackDefaults>,
 }
 
 /// What becomes of a task whose callback topic does not exist.
@@ -163,14 +140,6 @@ impl runtime::config::Config for Config {
         self.lifecycle.check("lifecycle", v);
         batch("tasks", (self.tasks.batch, 5_000), self.tasks.batch_bytes, self.tasks.in_flight, v);
         batch("journal", (self.journal.batch, 1_000), self.journal.batch_bytes, self.journal.in_flight, v);
-        batch("acks", (self.acks.batch, 5_000), self.acks.batch_bytes, self.acks.in_flight, v);
-        v.rule(
-            "acks.tick",
-            &self.acks.tick,
-            (Duration::from_millis(100)..=Duration::from_secs(60)).contains(&self.acks.tick),
-            "must lie between 100ms and 1m",
-            "5s is the default; silent consumers are noticed this much later",
-        );
         positive("tasks.dedup_window", self.tasks.dedup_window, v);
         positive("callback.cache", self.callback.cache, v);
         positive("confirm.idle", self.confirm.idle, v);

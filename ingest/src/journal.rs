@@ -1,26 +1,22 @@
 //! The journal's side: what was delivered, withdrawn and buried reaches MySQL, and what the slots report.
 
-use crate::after::RESEND_AFTER_MS;
 use crate::deps::Deps;
-use crate::limits::Counts;
 use crate::metrics::{ALARMS, EMITTED, ENTRIES, RECORDS, REJECTED};
 use crate::partition::{Applied, Commit, Input, Limits};
 use crate::side;
 use crate::tasks::rejection;
 use crate::turn::{Halt, Stop, Turn};
 use crate::world::Registrar;
-use protocol::apply::{self, Beat, Hold, Nexts};
-use protocol::life::{Alarm, Effects as Written};
+use protocol::apply::{self, Beat, Changes, Hold, Nexts};
 use protocol::position::BatchLimits;
 use runtime::kafka::{KafkaFault, OutRecord, Record, TopicId};
-use runtime::store::intents::Telling;
 use runtime::store::position::{self, Heartbeat};
-use runtime::store::{StoreError, life as rows, source};
+use runtime::store::{StoreError, apply as rows, source};
 use schemas::avro::DecodeError;
 use schemas::command::{ReasonCode, Refusal};
 use schemas::ids::{RowId, Slot, SourceId};
 use schemas::journal::{EntryKind, JournalEntry, JournalRecord};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,13 +24,12 @@ use std::time::Duration;
 pub struct Side {
     deps: Arc<Deps>,
     registrar: Registrar,
-    counts: Arc<Counts>,
 }
 
 impl Side {
     /// The side, and where it says under which number the journal is registered.
-    pub fn new(deps: Arc<Deps>, registrar: Registrar, counts: Arc<Counts>) -> Side {
-        Side { deps, registrar, counts }
+    pub fn new(deps: Arc<Deps>, registrar: Registrar) -> Side {
+        Side { deps, registrar }
     }
 }
 
@@ -67,7 +62,7 @@ impl side::Side for Side {
         match registered {
             Some(source) if source.topic_uuid == *id.as_bytes() => {
                 self.registrar.send_replace(Some(source.id));
-                Ok(Journal { deps: self.deps.clone(), source: source.id, counts: self.counts.clone() })
+                Ok(Journal { deps: self.deps.clone(), source: source.id })
             }
             Some(_) => {
                 ALARMS.with(&["topic_recreated"]).increment(1);
@@ -89,15 +84,12 @@ impl side::Side for Side {
 pub struct Journal {
     deps: Arc<Deps>,
     source: SourceId,
-    counts: Arc<Counts>,
 }
 
 /// What is left to do for a batch.
 pub struct Effects {
-    /// Rows to look at: those with a new generation.
-    look: BTreeSet<RowId>,
-    /// Rows whose intents may have been answered.
-    tell: BTreeSet<RowId>,
+    /// Rows with a new generation.
+    renewed: Vec<RowId>,
     /// Bytes that are no journal record.
     rejected: Vec<OutRecord>,
 }
@@ -126,11 +118,6 @@ fn decode(batch: &[Record]) -> Result<Decoded<'_>, Halt> {
 impl Decoded<'_> {
     fn entries(&self) -> impl Iterator<Item = &JournalEntry> {
         self.records.iter().flat_map(|(_, record)| &record.entries)
-    }
-
-    /// Rows of which a fate is told.
-    fn settled(&self) -> BTreeSet<RowId> {
-        self.entries().filter(|entry| entry.kind.is_fate()).map(|entry| entry.id).collect()
     }
 
     fn beat(&self) -> Option<Beat> {
@@ -163,12 +150,6 @@ impl Input for Journal {
         false
     }
 
-    fn assigned(self: &Arc<Self>, turn: &Arc<Turn>) {
-        if let Ok(slot) = u16::try_from(turn.partition) {
-            self.counts.own(Slot(slot), turn.gone.clone());
-        }
-    }
-
     async fn apply(
         &self,
         batch: &[Record],
@@ -182,26 +163,27 @@ impl Input for Journal {
         }
         let decoded = decode(batch)?;
         let written = turn.store(|| self.write(&decoded, commit, turn)).await?;
-        let written = written.map_err(held)?;
-        count(&turn.source, batch.len(), &decoded, &written);
-        let answered = written.closed.iter().any(|closed| closed.answer.is_some());
-        let tell = if answered { decoded.settled() } else { BTreeSet::new() };
-        Ok(applied(written.look, tell, decoded.rejections(&self.deps)))
+        let changes = written.map_err(held)?;
+        count(&turn.source, batch.len(), &decoded, &changes);
+        let renewed = changes.renewed.iter().map(|row| row.key.id).collect();
+        Ok(applied(renewed, decoded.rejections(&self.deps)))
     }
 
     async fn recall(&self, batch: &[Record], turn: &Turn) -> Result<Applied<Effects>, Stop> {
         let decoded = decode(batch)?;
         RECORDS.with(&["journal", &turn.source, "repeated"]).increment(batch.len() as u64);
-        let settled = decoded.settled();
-        Ok(applied(settled.clone(), settled, decoded.rejections(&self.deps)))
+        let withdrawn = decoded.entries().filter(|entry| entry.kind == EntryKind::Withdrawn);
+        let renewed: BTreeSet<RowId> = withdrawn.map(|entry| entry.id).collect();
+        Ok(applied(renewed.into_iter().collect(), decoded.rejections(&self.deps)))
     }
 
     async fn carry_out(self: Arc<Self>, effects: Effects, turn: Arc<Turn>) -> Result<(), Stop> {
-        let emitted = self.deps.look_at(&effects.look, &turn).await?;
-        EMITTED.with(&["withdrawn"]).increment(emitted);
-        // Behind the emissions: what is due must not wait for what is only said.
-        self.deps.tell(&effects.tell, &turn).await?;
-        rejection::send(&self.deps, effects.rejected, &turn).await
+        rejection::send(&self.deps, effects.rejected, &turn).await?;
+        let emissions = self.deps.emit_again(&effects.renewed, &turn).await?;
+        let count = emissions.len() as u64;
+        self.deps.emit(emissions, &turn).await?;
+        EMITTED.with(&["withdrawn"]).increment(count);
+        Ok(())
     }
 }
 
@@ -212,23 +194,21 @@ impl Journal {
         decoded: &Decoded<'_>,
         commit: &Commit,
         turn: &Turn,
-    ) -> Result<Result<Written, Hold>, StoreError> {
+    ) -> Result<Result<Changes, Hold>, StoreError> {
         let ids: BTreeSet<RowId> = decoded.entries().map(|entry| entry.id).collect();
         let mut tx = turn.db().begin("journal_apply").await?;
         commit.advance(&mut tx).await?;
-        let mut life = rows::hold(&mut tx, &ids).await?;
-        let missing: Vec<RowId> = ids.into_iter().filter(|id| life.get(*id).is_none()).collect();
+        let found = rows::lock_rows(&mut tx, &ids).await?;
+        let missing: Vec<RowId> = ids.into_iter().filter(|id| !found.contains_key(id)).collect();
         let nexts = if missing.is_empty() { Nexts::new() } else { rows::nexts(&mut tx, missing).await? };
-        if let Err(hold) = apply::decide(decoded.entries(), &mut life, &nexts) {
-            tx.rollback().await?;
-            return Ok(Err(hold));
-        }
-        let written = life.into_effects();
-        let received_at = runtime::clock::now_ms();
-        // An entry asks for nothing: whom to tell stands beside each intent.
-        let nobody = HashMap::new();
-        let telling = Telling { received_at, resend_at: received_at + RESEND_AFTER_MS, asked: &nobody };
-        rows::write(&mut tx, &written, telling).await?;
+        let changes = match apply::decide(decoded.entries(), found, &nexts) {
+            Ok(changes) => changes,
+            Err(hold) => {
+                tx.rollback().await?;
+                return Ok(Err(hold));
+            }
+        };
+        rows::write(&mut tx, &changes).await?;
         if let Some(beat) = decoded.beat() {
             let slot = Slot(u16::try_from(commit.partition).unwrap_or(u16::MAX));
             let Beat { hb_at, backlog, credit, cold_upto } = beat;
@@ -236,15 +216,14 @@ impl Journal {
                 .await?;
         }
         tx.commit().await?;
-        Ok(Ok(written))
+        Ok(Ok(changes))
     }
 }
 
-fn applied(look: BTreeSet<RowId>, tell: BTreeSet<RowId>, rejected: Vec<OutRecord>) -> Applied<Effects> {
-    let nothing = look.is_empty() && tell.is_empty() && rejected.is_empty();
-    // The bytes of garbage are read again after a crash, and found to be garbage again. Answers are forgotten one by one
-    // as they are told, not by the position.
-    Applied { effects: (!nothing).then_some(Effects { look, tell, rejected }), answers: false }
+fn applied(renewed: Vec<RowId>, rejected: Vec<OutRecord>) -> Applied<Effects> {
+    let nothing = renewed.is_empty() && rejected.is_empty();
+    // The bytes of garbage are read again after a crash, and found to be garbage again: nothing is owed in MySQL.
+    Applied { effects: (!nothing).then_some(Effects { renewed, rejected }), answers: false }
 }
 
 fn held(hold: Hold) -> Halt {
@@ -253,10 +232,11 @@ fn held(hold: Hold) -> Halt {
             again_after: Duration::from_secs(1),
             ..Halt::new("source_behind", format!("{hold}; waiting until it is"))
         },
+        Hold::CompletesOnAck { .. } => Halt::new("completes_on_ack", hold.to_string()),
     }
 }
 
-fn count(source: &str, records: usize, decoded: &Decoded<'_>, written: &Written) {
+fn count(source: &str, records: usize, decoded: &Decoded<'_>, changes: &Changes) {
     let unreadable = decoded.unreadable.len() as u64;
     RECORDS.with(&["journal", source, "applied"]).increment(records as u64 - unreadable);
     if unreadable > 0 {
@@ -286,12 +266,7 @@ fn count(source: &str, records: usize, decoded: &Decoded<'_>, written: &Written)
             ENTRIES.with(&[kind]).increment(n);
         }
     }
-    count_alarms(&written.alarms);
-}
-
-/// Counts and logs what should not have been.
-pub fn count_alarms(alarms: &[Alarm]) {
-    for alarm in alarms {
+    for alarm in &changes.alarms {
         ALARMS.with(&["journal_miss"]).increment(1);
         tracing::error!("invariant broken: {alarm}");
     }

@@ -9,13 +9,10 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod acks;
-mod after;
 pub mod config;
 mod deps;
 mod emitter;
 mod journal;
-mod limits;
 pub mod metrics;
 mod partition;
 mod registry;
@@ -35,9 +32,7 @@ use std::sync::Arc;
 pub async fn run(cfg: Arc<Config>, life: Lifecycle) -> anyhow::Result<()> {
     let Some((deps, registrar)) = world::establish(cfg, &life).await? else { return Ok(()) };
     let deps = Arc::new(deps);
-    let counts = limits::Counts::start(&deps, &life);
-    side::spawn(journal::Side::new(deps.clone(), registrar, counts), &deps, &life);
-    side::spawn(acks::Side::new(deps.clone()), &deps, &life);
+    side::spawn(journal::Side::new(deps.clone(), registrar), &deps, &life);
     for source in deps.cfg.sources() {
         side::spawn(tasks::Side::new(deps.clone(), source), &deps, &life);
     }

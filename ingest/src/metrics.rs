@@ -6,7 +6,7 @@ use runtime::telemetry::{CounterDef, GaugeDef, HistogramDef, LATENCY_BUCKETS, Me
 pub const RECORDS: CounterDef = CounterDef {
     name: "duestream_ingest_records_total",
     labels: &["stream", "source", "outcome"],
-    help: "Records read. stream: tasks, journal, acks; source: the topic. outcome: accepted, duplicate, rejected (also conflicts), applied, \
+    help: "Records read. stream: tasks, journal; source: the topic. outcome: accepted, duplicate, rejected (also conflicts), applied, \
            repeated (below next: only effects).",
 };
 /// Refusals by reason.
@@ -32,35 +32,14 @@ pub const SCHEMAS: CounterDef = CounterDef {
 pub const EMITTED: CounterDef = CounterDef {
     name: "duestream_ingest_emitted_total",
     labels: &["cause"],
-    help: "Due records emitted and acked. cause: near (due at or below the cursor when committed), changed (moved or withdrawn by a command), repeated (after a \
-           crash or hand-over), withdrawn (a new generation after a journal entry), ack (the next attempt, or a withdrawal, after an ack).",
-};
-/// Changes decided.
-pub const CHANGES: CounterDef = CounterDef {
-    name: "duestream_ingest_changes_total",
-    labels: &["source", "op", "answer"],
-    help: "Commands that want a task changed. op: cancel, reschedule, replay. answer: accepted, cancelled, already_sent, not_found, \
-           rejected, intended (the journal decides).",
-};
-/// Acks decided.
-pub const ACKS: CounterDef = CounterDef {
-    name: "duestream_ingest_acks_total",
-    labels: &["report", "outcome"],
-    help: "Acks of consumers. report: progress, succeeded, failed. outcome: finished, finish_intended (the task waits again: done \
-           once it is withdrawn), retried, to_bury, cancelled, progressed, parked (before the entry of its delivery), or dropped: \
-           unknown, over, old, doubled, from_ahead, not_wanted (the task completes on delivery).",
+    help: "Due records emitted and acked. cause: near (due at or below the cursor when committed), repeated (after a \
+           crash or hand-over), withdrawn (a new generation after a withdrawal).",
 };
 /// Entries applied.
 pub const ENTRIES: CounterDef = CounterDef {
     name: "duestream_ingest_journal_entries_total",
     labels: &["kind"],
     help: "Journal entries applied. kind: delivered, withdrawn, buried, stale.",
-};
-/// Counts told.
-pub const COUNTS: CounterDef = CounterDef {
-    name: "duestream_ingest_running_counts_total",
-    labels: &[],
-    help: "Counts of deliveries in flight written on control, by slot and callback topic with such a limit.",
 };
 /// Records per batch.
 pub const BATCH_RECORDS: HistogramDef = HistogramDef {
@@ -102,7 +81,7 @@ pub const ALARMS: CounterDef = CounterDef {
     name: "duestream_ingest_alarms_total",
     labels: &["kind"],
     help: "Things that cannot be while the invariants hold, or that need a person. kind: outside_log, unreadable, topic_recreated, \
-           wrong_source, source_behind, journal_unreadable, journal_miss, store, emission_refused. Alert: any.",
+           wrong_source, source_behind, completes_on_ack, journal_unreadable, journal_miss, store, emission_refused. Alert: any.",
 };
 /// Partitions standing still.
 pub const HALTED: GaugeDef = GaugeDef {
@@ -118,10 +97,7 @@ pub const ALL: &[MetricDef] = &[
     MetricDef::Counter(REPLIES),
     MetricDef::Counter(SCHEMAS),
     MetricDef::Counter(EMITTED),
-    MetricDef::Counter(CHANGES),
-    MetricDef::Counter(ACKS),
     MetricDef::Counter(ENTRIES),
-    MetricDef::Counter(COUNTS),
     MetricDef::Histogram(BATCH_RECORDS),
     MetricDef::Histogram(BATCH_SECONDS),
     MetricDef::Histogram(EFFECTS_SECONDS),

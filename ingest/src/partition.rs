@@ -54,9 +54,6 @@ pub trait Input: Send + Sync + Sized + 'static {
     /// Whether a partition without a position begins at the start of its log.
     fn makes_positions(&self) -> bool;
 
-    /// A partition was assigned: whatever else has to run as long as it is.
-    fn assigned(self: &Arc<Self>, _turn: &Arc<Turn>) {}
-
     /// Applies records at or above `next` in one transaction that also does `commit`. `refused`: MySQL refuses this
     /// one record; apply it as a refusal.
     fn apply(

@@ -45,21 +45,6 @@ pub trait Side: Send + Sync + 'static {
     fn closed(&self) {}
 }
 
-const TIMESTAMP_TYPE: &str = "message.timestamp.type";
-const LOG_APPEND_TIME: &str = "LogAppendTime";
-
-/// Why a topic must not be read whose records' timestamps count, but for those of the broker; and the remedy.
-pub async fn unless_log_append_time(deps: &Deps, topic: &str) -> Result<Option<String>, KafkaFault> {
-    let config = deps.admin.topic_config(topic).await?.unwrap_or_default();
-    let kind = config.get(TIMESTAMP_TYPE).map_or("not known", String::as_str);
-    Ok((kind != LOG_APPEND_TIME).then(|| {
-        format!(
-            "topic {topic}: {TIMESTAMP_TYPE} is {kind}, must be {LOG_APPEND_TIME}; kafka-configs.sh --alter --entity-type \
-             topics --entity-name {topic} --add-config {TIMESTAMP_TYPE}={LOG_APPEND_TIME}"
-        )
-    }))
-}
-
 /// How long to wait before what is wrong is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -240,9 +225,8 @@ impl<S: Side> Workers<S> {
         if let Some(earlier) = self.gone.insert(key, turn.gone.clone()) {
             earlier.cancel();
         }
-        let turn = Arc::new(turn);
-        self.input.assigned(&turn);
-        let worker = Worker::new(self.input.clone(), self.id, turn, self.deps.admin.clone(), stream);
+        let worker =
+            Worker::new(self.input.clone(), self.id, Arc::new(turn), self.deps.admin.clone(), stream);
         self.running.spawn(worker.run());
     }
 

@@ -1,11 +1,9 @@
 //! The side of a source, of which there may be several: commands become rows, and what is due soon is emitted at once.
 
-pub mod admit;
+mod admit;
 mod answer;
 pub mod callback;
-mod changes;
 pub mod rejection;
-mod replay;
 mod validate;
 
 use crate::config::SourceRules;
@@ -18,9 +16,9 @@ use admit::{Accepted, Parsed};
 use protocol::admission::{self, Placed};
 use protocol::position::BatchLimits;
 use runtime::kafka::{KafkaFault, OutRecord, Record, TopicId};
-use runtime::store::{Disposition, StoreError, change, intents, source, tasks};
+use runtime::store::{Disposition, StoreError, change, source, tasks};
 use schemas::ids::{RowId, SourceId};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Finds the number of the topic, or gives it one.
@@ -60,18 +58,23 @@ impl side::Side for Side {
     /// Delays count from the record's timestamp and its age decides whether it is too old: it must be the broker's.
     async fn unfit(&self) -> Result<Option<String>, KafkaFault> {
         let topic = &self.source.topic;
-        let unfit = side::unless_log_append_time(&self.deps, topic).await?;
-        if unfit.is_some() {
-            return Ok(unfit);
-        }
+        let config = self.deps.admin.topic_config(topic).await?.unwrap_or_default();
         let info = self.deps.admin.topic(topic).await?;
         let partitions = info.map_or(0, |info| info.partition_count());
-        Ok((partitions > RowId::MAX_PARTITION + 1).then(|| {
-            format!(
+        let kind = config.get(TIMESTAMP_TYPE).map_or("not known", String::as_str);
+        Ok(if kind != LOG_APPEND_TIME {
+            Some(format!(
+                "topic {topic}: {TIMESTAMP_TYPE} is {kind}, must be {LOG_APPEND_TIME}; kafka-configs.sh --alter --entity-type \
+                 topics --entity-name {topic} --add-config {TIMESTAMP_TYPE}={LOG_APPEND_TIME}"
+            ))
+        } else if partitions > RowId::MAX_PARTITION + 1 {
+            Some(format!(
                 "topic {topic} has {partitions} partitions, at most {} can be read; use another topic",
                 RowId::MAX_PARTITION + 1
-            )
-        }))
+            ))
+        } else {
+            None
+        })
     }
 
     /// A topic that was created again gets a new number, so that row ids never collide.
@@ -96,21 +99,22 @@ pub struct Tasks {
     rules: Arc<SourceRules>,
 }
 
+const TIMESTAMP_TYPE: &str = "message.timestamp.type";
+const LOG_APPEND_TIME: &str = "LogAppendTime";
+
 /// What is left to do for a batch.
 pub enum Effects {
     /// It was just committed.
     Fresh {
         /// What was accepted, with the fences read before the commit.
         accepted: Accepted,
-        /// Rows that were changed: to be emitted or withdrawn.
-        look: BTreeSet<RowId>,
         /// Rejections and replies.
         said: Vec<OutRecord>,
     },
     /// It was committed by an earlier owner.
     Again {
-        /// Its commands, and the rows that they have changed.
-        look: BTreeSet<RowId>,
+        /// Its commands.
+        ids: Vec<RowId>,
         /// Rejections and replies that were not acked.
         said: Vec<OutRecord>,
     },
@@ -144,12 +148,12 @@ impl Input for Tasks {
         if let Some(error) = refused {
             parsed = parsed.into_iter().map(|parsed| parsed.refused(error)).collect();
         }
-        let admitted = admit::batch(&self.deps, &self.rules.rules, parsed, commit, turn).await?;
+        let admitted = admit::batch(&self.deps, parsed, commit, turn).await?;
         admitted.count(&turn.source);
         let said = answer::records(&self.deps, &admitted.owed, &self.by_id(batch));
-        let answers = !admitted.owed.is_empty();
-        let nothing = said.is_empty() && admitted.accepted.is_empty() && admitted.look.is_empty();
-        let effects = Effects::Fresh { accepted: admitted.accepted, look: admitted.look, said };
+        let answers = !said.is_empty();
+        let nothing = said.is_empty() && admitted.accepted.is_empty();
+        let effects = Effects::Fresh { accepted: admitted.accepted, said };
         Ok(Applied { effects: (!nothing).then_some(effects), answers })
     }
 
@@ -159,36 +163,25 @@ impl Input for Tasks {
         let (Some(first), Some(last)) = (ids.first().copied(), ids.last().copied()) else {
             return Ok(Applied { effects: None, answers: false });
         };
-        let (owed, intended) = turn
+        let owed = turn
             .store(|| async {
                 let mut session = turn.db().session().await?;
-                let owed = change::owed(&mut session, first, last).await?;
-                Ok((owed, intents::rows_of(&mut session, first, last).await?))
+                change::owed(&mut session, first, last).await
             })
             .await?;
         let said = answer::records(&self.deps, &owed, &self.by_id(batch));
-        let mut look = BTreeSet::from_iter(ids);
-        look.extend(intended);
-        look.extend(owed.iter().filter_map(|owed| owed.row));
-        Ok(Applied { effects: Some(Effects::Again { look, said }), answers: !owed.is_empty() })
+        let answers = !said.is_empty();
+        Ok(Applied { effects: Some(Effects::Again { ids, said }), answers })
     }
 
     async fn carry_out(self: Arc<Self>, effects: Effects, turn: Arc<Turn>) -> Result<(), Stop> {
-        let said = match effects {
-            Effects::Fresh { accepted, look, said } => {
-                // Withdrawals first: they race with deliveries.
-                EMITTED.with(&["changed"]).increment(self.deps.look_at(&look, &turn).await?);
-                let emissions = self.near(accepted, &turn).await?;
-                let count = emissions.len() as u64;
-                self.deps.emit(emissions, &turn).await?;
-                EMITTED.with(&["near"]).increment(count);
-                said
-            }
-            Effects::Again { look, said } => {
-                EMITTED.with(&["repeated"]).increment(self.deps.look_at(&look, &turn).await?);
-                said
-            }
+        let (emissions, said, cause) = match effects {
+            Effects::Fresh { accepted, said } => (self.near(accepted, &turn).await?, said, "near"),
+            Effects::Again { ids, said } => (self.deps.emit_again(&ids, &turn).await?, said, "repeated"),
         };
+        let count = emissions.len() as u64;
+        self.deps.emit(emissions, &turn).await?;
+        EMITTED.with(&[cause]).increment(count);
         // Behind the emissions: what is due must not wait for what is only said.
         rejection::send(&self.deps, said, &turn).await
     }

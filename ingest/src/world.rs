@@ -66,9 +66,7 @@ async fn database(cfg: &Config) -> anyhow::Result<(Db, setting::Settings)> {
 async fn topics(admin: &Admin, names: &Names, slots: u16) -> anyhow::Result<()> {
     let found = admin.topics().await?;
     let mut wrong = Vec::new();
-    for topic in
-        [names.due(), names.journal(), names.acks(), names.control(), names.rejected(), names.replies()]
-    {
+    for topic in [names.due(), names.journal(), names.rejected(), names.replies()] {
         let Some(info) = found.get(&topic) else {
             wrong.push(format!("topic {topic} is missing"));
             continue;

@@ -62,8 +62,7 @@ pub struct Candidate {
     pub generation: Generation,
     /// Its entry in `reemit`, if any.
     pub again: Option<Again>,
-    /// An open intent of this gen: it is to be withdrawn, not delivered, see [`ReemitRule::is_lost`]. A parked ack is
-    /// none: it may be of a delivery that was aborted, and lost with Redis since.
+    /// An open intent or a parked ack of this gen: its fate is on the way, leave it alone.
     pub spoken_for: bool,
 }
 
@@ -90,13 +89,7 @@ impl ReemitRule {
 
     /// Whether a row is to be emitted now. `cursor_at` as for [`ReemitRule::upto_at`].
     pub fn is_eligible(&self, now: i64, cursor_at: i64, health: &SlotHealth, row: &Candidate) -> bool {
-        !row.spoken_for && self.is_lost(now, cursor_at, health, row)
-    }
-
-    /// Whether what was emitted of a row counts as lost. With an open intent that is its withdraw, which goes out again
-    /// then, or once the intent has waited for too long.
-    pub fn is_lost(&self, now: i64, cursor_at: i64, health: &SlotHealth, row: &Candidate) -> bool {
-        if row.point.due_at > cursor_at {
+        if row.spoken_for || row.point.due_at > cursor_at {
             return false;
         }
         let again = row.again.filter(|again| again.generation == row.generation);

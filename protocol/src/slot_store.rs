@@ -3,9 +3,7 @@
 //! the whole protocol runs on the pure ones.
 
 pub mod model;
-mod queue;
 
-pub use queue::{is_retry_queue, queue_of, queues_of, retry_queue, topic_of};
 use schemas::ids::RowGen;
 use std::sync::Arc;
 
@@ -17,7 +15,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// large payload just to see its first byte.
 pub const MAX_INTENT_BYTES: usize = 1024;
 
-/// A callback topic, or one of its queues ([`queue_of`]). A queue names the ZSETs of its members.
+/// A callback topic. It names the ZSETs of its members.
 pub type Topic = Arc<str>;
 
 /// What a member's body asks for.
@@ -75,10 +73,8 @@ impl Body {
 /// A due record on its way into Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreloadRecord {
-    /// Its queue.
+    /// Its callback topic.
     pub topic: Topic,
-    /// For a withdraw: another queue in which its member may wait.
-    pub also: Option<Topic>,
     /// Its row and generation.
     pub member: RowGen,
     /// When it is due, epoch ms: its score.
@@ -132,17 +128,6 @@ pub struct DueTopic {
     pub topic: Topic,
     /// Its earliest score, epoch ms.
     pub earliest_at: i64,
-}
-
-/// What stands in one queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Depth {
-    /// The queue.
-    pub topic: Topic,
-    /// Members in store with a score up to the time asked for.
-    pub due: u64,
-    /// Members in store and prepare.
-    pub members: u64,
 }
 
 /// Answer of `claim`.

@@ -89,7 +89,6 @@ async fn run(url: &str, tasks: usize, payload: usize, topics: usize) -> anyhow::
 fn record(n: usize, payload: usize, topics: usize) -> PreloadRecord {
     PreloadRecord {
         topic: format!("topic-{}", n % topics).into(),
-        also: None,
         member: RowGen { id: RowId(1 << 54 | n as u64), generation: Generation(1) },
         due_at: 1_700_000_000_000 + n as i64 / 10,
         fence: 0,

@@ -2,9 +2,6 @@
 
 use crate::kafka::{BatchProducer, Disposition, KafkaFault, OutRecord, Refusal};
 use crate::store::PendingRow;
-use crate::store::tasks::NearRow;
-use schemas::avro::DecodeError;
-use schemas::due::DueRecord;
 use schemas::ids::{RowGen, Slot};
 use std::sync::Arc;
 
@@ -35,27 +32,12 @@ impl Emission {
     /// An error says that at least one record was not acked: emit the same rows again, or start again from what is
     /// confirmed. A row that can never be emitted holds up no other.
     pub async fn emit(&self, slot: Slot, fence: i64, rows: Vec<PendingRow>) -> Result<Emitted, KafkaFault> {
-        self.send(slot, rows.into_iter().map(|row| (row.row_gen(), row.due_record(fence)))).await
-    }
-
-    /// The same of rows that were looked at after a commit: one with an open intent is withdrawn.
-    pub async fn emit_near(&self, slot: Slot, fence: i64, rows: Vec<NearRow>) -> Result<Emitted, KafkaFault> {
-        let record = |NearRow { row, intent }| {
-            let row_gen = row.row_gen();
-            (row_gen, if intent { Ok(row.withdraw_record(fence)) } else { row.due_record(fence) })
-        };
-        self.send(slot, rows.into_iter().map(record)).await
-    }
-
-    async fn send(
-        &self,
-        slot: Slot,
-        due: impl Iterator<Item = (RowGen, Result<DueRecord, DecodeError>)>,
-    ) -> Result<Emitted, KafkaFault> {
         let mut emitted = Emitted::default();
-        let (mut sent, mut records) = (Vec::new(), Vec::new());
-        for (row_gen, record) in due {
-            match record {
+        let mut sent = Vec::with_capacity(rows.len());
+        let mut records = Vec::with_capacity(rows.len());
+        for row in rows {
+            let row_gen = row.row_gen();
+            match row.due_record(fence) {
                 Ok(record) => {
                     let out = OutRecord::to(self.due.clone())
                         .partition(i32::from(slot.0))

@@ -1,11 +1,9 @@
 //! What carries the decisions of crate `protocol` out: Kafka, MySQL, Redis, and the frame of the programs.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod answering;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod control;
 pub mod emission;
 pub mod init;
 pub mod kafka;

@@ -1,9 +1,5 @@
 //! What a consumer reports of an `on_ack` task on `acks`.
 
-mod parse;
-
-pub use parse::{AckRecord, OUTCOME, PERMANENT, REASON, TICK};
-
 use crate::delivery::DeliveryId;
 
 /// A report.

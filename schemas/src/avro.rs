@@ -12,7 +12,6 @@
 
 mod codec;
 mod wire_ack;
-mod wire_control;
 mod wire_due;
 mod wire_journal;
 mod wire_parts;
@@ -31,10 +30,7 @@ pub(crate) use wire_reply::encode_reply;
 pub const SHIPPED: &[(&str, &[&str])] = &[
     ("ack", wire_ack::VERSIONS),
     ("callback_headers", &[include_str!("../avsc/callback_headers/v1.avsc")]),
-    (
-        "dead_headers",
-        &[include_str!("../avsc/dead_headers/v1.avsc"), include_str!("../avsc/dead_headers/v2.avsc")],
-    ),
+    ("dead_headers", &[include_str!("../avsc/dead_headers/v1.avsc")]),
     ("due_record", wire_due::VERSIONS),
     ("journal_record", wire_journal::VERSIONS),
     ("rejection_headers", &[include_str!("../avsc/rejection_headers/v1.avsc")]),
@@ -43,9 +39,6 @@ pub const SHIPPED: &[(&str, &[&str])] = &[
     ("row_history", wire_row::HISTORY_VERSIONS),
     ("row_options", wire_row::OPTIONS_VERSIONS),
     ("task_command", TASK_COMMAND_VERSIONS),
-    ("topic_limit", wire_control::LIMIT_VERSIONS),
-    ("topic_running", wire_control::RUNNING_VERSIONS),
-    ("topic_share", wire_control::SHARE_VERSIONS),
 ];
 
 /// All shipped versions of `TaskCommand`, oldest first. Read by [`Command::parse`](crate::command::Command::parse).

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Kafka record ─┬─ a duestream-* header ──▶ headers ─┐
-//!               ├─ C3 01, or 00         ──▶ avro ────┼──▶ Submitted ──▶ rules ──▶ Schedule | Change | Replay | Refused
+//!               ├─ C3 01, or 00         ──▶ avro ────┼──▶ Submitted ──▶ rules ──▶ Command | Refused
 //!               └─ {                    ──▶ json ────┘
 //! ```
 //!
@@ -11,15 +11,11 @@
 mod asked;
 mod avro;
 mod build;
-mod change;
 mod field;
 mod hash;
 mod headers;
 mod json;
-mod options;
 mod reason;
-mod record_key;
-mod replay;
 mod rules;
 mod task_command;
 mod time;
@@ -29,12 +25,9 @@ mod tests;
 
 pub use asked::{Asked, MAX_CORRELATION_BYTES};
 pub use avro::{KnownSchemas, Lookup, SchemaFault, WriterSchema, WriterSchemas};
-pub use change::{Change, ChangeOp};
 pub use field::HEADER_PREFIX;
 pub use hash::{identities, identity, row_identity};
 pub use reason::{ReasonCode, Refusal};
-pub use record_key::record_key;
-pub use replay::Replay;
 pub use rules::{DEFAULT_MAX_BODY_BYTES, MAX_HEADERS, MAX_ID_BYTES, Rules, TopicPattern, is_topic_name};
 pub use task_command::{AvroTime, TaskCommand};
 
@@ -43,7 +36,6 @@ use std::borrow::Cow;
 use self::field::Submitted;
 use crate::avro::SINGLE_OBJECT_MARK;
 use crate::ids::RowId;
-use crate::options::{Spread, Window};
 use crate::row::{RowBody, RowOptions};
 
 /// What the parser looks at of a Kafka record.
@@ -68,36 +60,21 @@ pub struct HeaderView<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// A command, checked as far as it can be without looking at the world.
+/// A command to schedule a task, checked as far as it can be without looking at the world.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
-    /// A new task.
-    Schedule(Box<Schedule>),
-    /// Another fate for a task.
-    Change(Box<Change>),
-    /// A dead letter that is to be delivered after all.
-    Replay(Box<Replay>),
-}
-
-/// A command to schedule a task.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
+pub struct Command {
     /// When it is due, epoch ms. May lie in the past.
     pub due_at: i64,
-    /// As the producer chose it; `None`: the row id serves, see [`Schedule::task_id`].
+    /// As the producer chose it; `None`: the row id serves, see [`Command::task_id`].
     pub task_id: Option<String>,
-    /// As the producer chose it; `None`: the task id serves, see [`Schedule::shard_key`].
+    /// As the producer chose it; `None`: the task id serves, see [`Command::shard_key`].
     pub shard_key: Option<String>,
     /// Where it is to be delivered.
     pub callback_topic: String,
     /// Key, headers and value to deliver.
     pub body: RowBody,
-    /// The rest, defaults of the callback topic included.
+    /// The rest.
     pub options: RowOptions,
-    /// How far its due time may be shifted, defaults of the callback topic included. The shift itself is `protocol::spread`.
-    pub spread: Option<Spread>,
-    /// The same, see [`Spread`].
-    pub window: Option<Window>,
     /// Hash of all that was submitted besides the identity: equal for resubmissions.
     pub content_hash: [u8; 16],
     /// The reply that is asked for. No content: a resubmission may ask otherwise.
@@ -141,34 +118,6 @@ impl Command {
             .map_err(|refusal| ParseError::Refused(Box::new(Refused { refusal, asked })))
     }
 
-    /// The command to schedule a task, where it is one.
-    pub fn into_schedule(self) -> Option<Schedule> {
-        match self {
-            Command::Schedule(schedule) => Some(*schedule),
-            Command::Change(_) | Command::Replay(_) => None,
-        }
-    }
-
-    /// The reply that is asked for.
-    pub fn reply(&self) -> Option<&Asked> {
-        match self {
-            Command::Schedule(schedule) => schedule.reply.as_ref(),
-            Command::Change(change) => change.reply.as_ref(),
-            Command::Replay(replay) => replay.reply.as_ref(),
-        }
-    }
-
-    /// The topic and partition that it wants delivered to, where it says so.
-    pub fn target(&self) -> Option<(&str, Option<i32>)> {
-        match self {
-            Command::Schedule(schedule) => Some((&schedule.callback_topic, schedule.options.partition)),
-            Command::Change(_) => None,
-            Command::Replay(replay) => Some((&replay.callback_topic, replay.options.partition)),
-        }
-    }
-}
-
-impl Schedule {
     /// The task id: the producer's, or the row id in decimal.
     pub fn task_id(&self, id: RowId) -> Cow<'_, str> {
         self.task_id.as_deref().map_or_else(|| Cow::Owned(id.to_string()), Cow::Borrowed)

@@ -3,12 +3,10 @@
 
 pub mod dead;
 mod id;
-pub mod letter;
 pub mod rejected;
 
 pub use dead::{DeadReason, dead_headers};
 pub use id::{BadDeliveryId, DeliveryId};
-pub use letter::{Letter, NoLetter};
 pub use rejected::{Origin, rejected_headers};
 
 use crate::due::{Deliver, DueRecord};
@@ -75,4 +73,4 @@ fn identity_headers(due: &DueRecord, deliver: &Deliver) -> impl Iterator<Item = 
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -1,7 +1,6 @@
 //! What the scanner, ingest and the compensator put on `due` for the dispatcher.
 
 use crate::ids::{Generation, RowGen, RowId, Shard};
-use crate::options::Backoff;
 use crate::record::Header;
 
 /// A due record: deliver or withdraw one generation of one row.
@@ -68,21 +67,6 @@ pub struct Deliver {
     pub history: Vec<PastAttempt>,
     /// Reason: the dispatcher writes it to `dead` instead of delivering.
     pub bury: Option<String>,
-    /// What the producer said of further attempts: for `dead`, so that a replay has it.
-    pub retry: RetryOptions,
-}
-
-/// What a producer said of further attempts; `None` where it said nothing. Travels along to the dead letter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RetryOptions {
-    /// After so many failed attempts the task is given up.
-    pub max_attempts: Option<u16>,
-    /// Pause before the next attempt.
-    pub backoff: Option<Backoff>,
-    /// How long a consumer may be silent, ms.
-    pub ack_timeout_ms: Option<i64>,
-    /// More stalls than that are not forgiven.
-    pub max_stalls: Option<u16>,
 }
 
 /// When a delivered task is finished.
@@ -96,7 +80,7 @@ pub enum Completion {
 }
 
 /// One past attempt of a task.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastAttempt {
     /// Which attempt.
     pub attempt: u16,
@@ -106,18 +90,4 @@ pub struct PastAttempt {
     pub outcome: String,
     /// Why.
     pub reason: Option<String>,
-    /// Where and when it was made: with row, shard and attempt the generation and due time are its delivery id. `None`:
-    /// written by a version that did not keep it.
-    pub made: Option<Made>,
-    /// Where the ack stands that ended it; `None`: none did.
-    pub ack: Option<RowId>,
-}
-
-/// Which delivery an attempt was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made {
-    /// Generation that was delivered.
-    pub generation: Generation,
-    /// When it was due, epoch ms.
-    pub due_at: i64,
 }

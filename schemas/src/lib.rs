@@ -5,7 +5,6 @@
 pub mod ack;
 pub mod avro;
 pub mod command;
-pub mod control;
 pub mod delivery;
 pub mod due;
 mod duration;

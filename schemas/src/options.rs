@@ -4,13 +4,10 @@
 
 mod backoff;
 mod spread;
-mod task;
 
 pub use backoff::{Backoff, Growth};
 pub use spread::{Spread, Window};
-pub use task::TaskOptions;
 
-use crate::due::Completion;
 use crate::duration;
 
 /// Failed attempts after which a task is given up, where it does not say.
@@ -39,15 +36,6 @@ pub struct BadOption {
 impl BadOption {
     fn new(part: &str, problem: impl Into<String>, example: &'static str) -> BadOption {
         BadOption { part: part.chars().take(60).collect(), problem: problem.into(), example }
-    }
-}
-
-/// Reads a completion: `on_delivery` or `on_ack`.
-pub fn parse_completion(text: &str) -> Result<Completion, BadOption> {
-    match text {
-        "on_delivery" => Ok(Completion::OnDelivery),
-        "on_ack" => Ok(Completion::OnAck),
-        _ => Err(BadOption::new(text, "is no completion", "on_delivery or on_ack")),
     }
 }
 
@@ -82,19 +70,6 @@ const EXAMPLE_TIMEOUT: &str = "a duration like 15m";
 
 fn is_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// The one text of a completion.
-pub const fn show_completion(completion: Completion) -> &'static str {
-    match completion {
-        Completion::OnDelivery => "on_delivery",
-        Completion::OnAck => "on_ack",
-    }
-}
-
-/// The one text of a time-out, a pause or a window in milliseconds.
-pub fn show_duration(ms: i64) -> String {
-    duration::show_ms(ms)
 }
 
 /// A duration of at most 366 days.

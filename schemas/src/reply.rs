@@ -65,9 +65,9 @@ answers! {
     Accepted = "accepted", "The command was carried out: the task is in MySQL and will be delivered.";
     Duplicate = "duplicate", "The same task was submitted before; nothing was changed.";
     Conflict = "conflict", "The task was submitted before with other content; nothing was changed, and the command is on `rejected`.";
-    Rejected = "rejected", "The command was refused for the reason that is given; it is on `rejected`, unless nothing was wrong but the state of the task.";
+    Rejected = "rejected", "The command was refused for the reason that is given; it is on `rejected`.";
     Cancelled = "cancelled", "The task was cancelled and will not be delivered.";
-    AlreadySent = "already_sent", "The task was delivered already, or is being delivered.";
+    AlreadySent = "already_sent", "The task was delivered already.";
     NotFound = "not_found", "There is no such task, or it was purged.";
 }
 

@@ -1,11 +1,8 @@
 //! What `pending` and `running` keep of a task as Avro blobs: body, options, history.
 
-use crate::due::{Completion, PastAttempt, RetryOptions};
+use crate::due::{Completion, PastAttempt};
 use crate::options::Backoff;
 use crate::record::Header;
-
-/// Most bytes of column `history`.
-pub const MAX_HISTORY_BYTES: usize = 4096;
 
 /// Column `body`: key, headers and value exactly as they will be delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -39,18 +36,6 @@ pub struct RowOptions {
     pub ack_timeout_ms: Option<i64>,
     /// More stalls than that are not forgiven. `None`: [`DEFAULT_MAX_STALLS`](crate::options::DEFAULT_MAX_STALLS).
     pub max_stalls: Option<u16>,
-}
-
-impl RowOptions {
-    /// What it says of further attempts.
-    pub fn retry(&self) -> RetryOptions {
-        RetryOptions {
-            max_attempts: self.max_attempts,
-            backoff: self.backoff,
-            ack_timeout_ms: self.ack_timeout_ms,
-            max_stalls: self.max_stalls,
-        }
-    }
 }
 
 /// Column `history`: past attempts, newest kept when full.

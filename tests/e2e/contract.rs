@@ -45,7 +45,7 @@ async fn bad_records_are_kept_in_rejected_and_good_ones_beside_them_are_delivere
         (Task::bare(b"x").with("duestream-topic", &topic).with("duestream-due-at", &seconds), ""),
         (Task::bare(b"x").with("duestream-topic", &topic), ""),
         (Task::new("no-such-option", &topic, due_at).with("duestream-colour", "red"), ""),
-        (Task::new("later", &topic, due_at).with("duestream-backoff", "fixed:1s"), "not_on_ack"),
+        (Task::new("later", &topic, due_at).with("duestream-backoff", "fixed"), "unsupported"),
         (Task::new("out-of-range", &topic, due_at).with("duestream-partition", "2"), "unknown_partition"),
     ];
     let mut tasks = vec![good(0)];

@@ -1,9 +1,6 @@
 //! Kafka as far as the protocol leans on it: logs, transactions with epochs, markers that come later than decisions.
 
-use protocol::ack::Report;
-use protocol::change::Reschedule;
 use protocol::slot::{DueItem, JournalItem, Lane};
-use schemas::due::Completion;
 use schemas::ids::{RowGen, Slot};
 use schemas::journal::JournalRecord;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +31,6 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     pub row_gen: RowGen,
-    pub attempt: u16,
-    pub on_ack: bool,
     pub dead: bool,
     pub due_at: i64,
     /// When it was written, and when it says that it was.
@@ -95,62 +90,17 @@ pub enum Init {
 pub struct Command {
     /// Identity of its task.
     pub task: u32,
-    /// Whether an answer is asked for.
-    pub reply: bool,
-    pub op: Op,
-}
-
-impl Command {
-    /// When the task that it wants is done; nothing for a change.
-    pub fn completion(&self) -> Option<Completion> {
-        match self.op {
-            Op::Schedule(wanted) if wanted.on_ack => Some(Completion::OnAck),
-            Op::Schedule(_) => Some(Completion::OnDelivery),
-            Op::Cancel | Op::Reschedule(_) => None,
-        }
-    }
-}
-
-/// What a command wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    Schedule(Wanted),
-    Cancel,
-    Reschedule(Reschedule),
-}
-
-/// A task as it is submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
     /// What it says besides.
     pub content: u8,
     pub topic: u8,
     pub due_at: i64,
     pub expires_at: Option<i64>,
-    /// Completes on ack.
-    pub on_ack: bool,
-}
-
-impl Wanted {
-    pub fn at(due_at: i64, topic: u8) -> Wanted {
-        Wanted { content: 0, topic, due_at, expires_at: None, on_ack: false }
-    }
-}
-
-/// What lies in `acks`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AckRecord {
-    /// Of ingest itself: what was appended before it has been applied once this is.
-    Tick,
-    /// Of a consumer.
-    Ack { row_gen: RowGen, report: Report, progress: Option<Vec<u8>> },
 }
 
 /// All logs.
 #[derive(Clone, Debug, Default)]
 pub struct Kafka {
     pub tasks: Vec<Vec<(i64, Command)>>,
-    pub acks: Vec<Vec<(i64, AckRecord)>>,
     pub due: Vec<Vec<(i64, DueItem)>>,
     /// Offsets of `due` that were copied to `rejected`, by slot.
     pub rejected: Vec<BTreeSet<i64>>,
@@ -166,9 +116,8 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    pub fn new(partitions: i32, acks: i32, slots: u16) -> Kafka {
+    pub fn new(partitions: i32, slots: u16) -> Kafka {
         Kafka {
-            acks: vec![Vec::new(); acks as usize],
             tasks: vec![Vec::new(); partitions as usize],
             due: vec![Vec::new(); usize::from(slots)],
             rejected: vec![BTreeSet::new(); usize::from(slots)],

@@ -2,15 +2,15 @@
 
 use crate::dice::{Choices, Dice};
 use crate::programs::Did;
+use crate::programs::canceller::Canceller;
 use crate::programs::compensator::Compensator;
-use crate::programs::consumer::Consumer;
 use crate::programs::dispatcher::Dispatcher;
 use crate::programs::ingest::{Ingest, Stream};
 use crate::programs::scanner::Scanner;
 use crate::setup::Setup;
 use crate::trace::Trace;
 use crate::world::World;
-use schemas::ids::{RowId, Slot};
+use schemas::ids::{RowId, Slot, SourceId};
 use std::collections::BTreeMap;
 
 /// What a process is there for.
@@ -21,8 +21,7 @@ pub enum Role {
     Journal(Slot),
     Scanner(Slot),
     Compensator(Slot),
-    Acks(i32),
-    Consumer,
+    Canceller,
 }
 
 /// A process.
@@ -32,7 +31,7 @@ pub enum Program {
     Ingest(Box<Ingest>),
     Scanner(Box<Scanner>),
     Compensator(Box<Compensator>),
-    Consumer(Box<Consumer>),
+    Canceller(Box<Canceller>),
 }
 
 /// A process as the scheduler sees it.
@@ -54,8 +53,7 @@ impl Actor {
             Role::Journal(slot) => Program::Ingest(Box::new(Ingest::new(w, Stream::Journal(slot)))),
             Role::Scanner(slot) => Program::Scanner(Box::new(Scanner::new(w, slot))),
             Role::Compensator(slot) => Program::Compensator(Box::new(Compensator::new(w, slot))),
-            Role::Acks(partition) => Program::Ingest(Box::new(Ingest::new(w, Stream::Acks(partition)))),
-            Role::Consumer => Program::Consumer(Box::new(Consumer::new(w))),
+            Role::Canceller => Program::Canceller(Box::new(Canceller::new(w))),
         };
         Actor { role, program, frozen_until: 0, told_at: None }
     }
@@ -66,7 +64,7 @@ impl Actor {
             Program::Ingest(program) => program.step(w),
             Program::Scanner(program) => program.step(w),
             Program::Compensator(program) => program.step(w),
-            Program::Consumer(program) => program.step(w),
+            Program::Canceller(program) => program.step(w),
         }
     }
 }
@@ -98,7 +96,17 @@ impl Model {
     /// One process for each role.
     pub fn new(setup: Setup, dice: Dice, trace: Trace) -> Model {
         let mut w = World::new(setup, dice, trace);
-        let roles = Model::roles(&w.setup);
+        let mut roles = Vec::new();
+        for slot in (0..w.setup.slots).map(Slot) {
+            roles.extend([
+                Role::Dispatcher(slot),
+                Role::Journal(slot),
+                Role::Scanner(slot),
+                Role::Compensator(slot),
+            ]);
+        }
+        roles.extend((0..w.setup.partitions).map(Role::Tasks));
+        roles.push(Role::Canceller);
         let actors = roles.into_iter().map(|role| Actor::new(&mut w, role)).collect();
         Model { w, actors, vacant: Vec::new(), steps: 0, tasks: Vec::new() }
     }
@@ -129,7 +137,6 @@ impl Model {
         self.w.planned.clear();
         self.w.network.clear();
         self.w.faults.clear();
-        (0..self.w.setup.topics).for_each(|number| self.w.limit(number as u8, None));
         self.w.lookups.clear();
         self.w.db_down = false;
         self.w.kafka.close_foreign(self.w.now);
@@ -172,8 +179,7 @@ impl Model {
             ]);
         }
         roles.extend((0..setup.partitions).map(Role::Tasks));
-        roles.extend((0..setup.acks).map(Role::Acks));
-        roles.push(Role::Consumer);
+        roles.push(Role::Canceller);
         roles
     }
 
@@ -230,14 +236,19 @@ impl Model {
     pub fn drain(&mut self) {
         self.calm_down();
         let quiet = |m: &Model| {
-            let ends = m.w.db.position.iter().all(|((source, partition), position)| {
-                let tasks = &m.w.kafka.tasks;
-                let behind = *source == crate::mysql::TASKS
-                    && position.next != tasks[*partition as usize].len() as i64;
-                position.confirmed == position.next && !behind
+            let read = |stream: &(SourceId, i32), end: usize| {
+                m.w.db.position[stream].confirmed == m.w.db.position[stream].next
+                    && (stream.0 == crate::mysql::JOURNAL || m.w.db.position[stream].next == end as i64)
+            };
+            let ends = m.w.db.position.keys().all(|stream| {
+                let end = if stream.0 == crate::mysql::TASKS {
+                    m.w.kafka.tasks[stream.1 as usize].len()
+                } else {
+                    0
+                };
+                read(stream, end)
             });
-            let db = &m.w.db;
-            ends && db.pending.is_empty() && db.running.is_empty() && db.change.is_empty()
+            ends && m.w.db.pending.is_empty()
         };
         for _ in 0..400 {
             self.pass(250);
@@ -248,7 +259,7 @@ impl Model {
         // A little longer, for what should not come any more.
         self.pass(3_000);
         if self.w.oracle.is_fine() {
-            self.w.oracle.drained(&self.w.db, &self.w.kafka, self.tasks.len());
+            self.w.oracle.drained(&self.w.db, self.tasks.len());
         }
     }
 

@@ -51,13 +51,4 @@ mutations! {
     withdraw_put_over_a_flying_member = WithdrawOverFlying;
     due_position_runs_ahead = DuePosRunsAhead;
     a_withdrawn_row_keeps_its_generation = SameGeneration;
-    a_row_made_anew_gets_a_second_generation = SecondGeneration;
-    a_row_is_changed_while_it_is_alive_outside = ChangedWhileAlive;
-    a_change_is_answered_before_its_entry_is_applied = AnswerBeforeJournal;
-    intents_are_folded_out_of_order = FoldedOutOfOrder;
-    answers_are_not_owed = AnswerNotOwed;
-    late_answers_are_forgotten_with_the_commands = ForgetLateAnswers;
-    parked_acks_are_not_applied = ParkedNotApplied;
-    stalls_are_judged_without_ticks = StallWithoutTicks;
-    a_cancel_does_not_stop_a_running_task = StopForgotten;
 }

@@ -1,27 +1,50 @@
 //! MySQL as far as the protocol leans on it. Locks make a transaction one step; what is read before it is its own step.
 
-mod life;
-
-pub use life::{Change, Kind};
-
 use protocol::admission::{ContentHash, Identity, Known, Placed};
+use protocol::apply::{self, Changes, Hold, Nexts, PendingRow as Locked, Row, RowKey};
 use protocol::cursor::{Advance, Confirm, Fenced, ScanPoint, ShardRow};
-use protocol::life::{Held, RowKey};
 use protocol::reemit::{Again, Candidate, SlotHealth};
-use schemas::ids::{RowGen, RowId, Shard, SourceId};
+use protocol::state::TaskState;
+use schemas::due::Completion;
+use schemas::ids::{Generation, RowGen, RowId, Shard, SourceId};
+use schemas::journal::JournalEntry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
-use std::rc::Rc;
 
 /// The number of `journal`.
 pub const JOURNAL: SourceId = SourceId(1);
 /// The number of `tasks`.
 pub const TASKS: SourceId = SourceId(2);
-/// The number of `acks`.
-pub const ACKS: SourceId = SourceId(3);
 
-/// A row of `task`, with its row in `pending` or `running`.
-pub type Row = Rc<Held>;
+/// A row of `task`.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    pub state: TaskState,
+    pub generation: Generation,
+    pub key: RowKey,
+}
+
+/// A row of `pending`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    pub generation: Generation,
+    pub topic: u8,
+    pub expires_at: Option<i64>,
+}
+
+/// A row of `pending` with its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub key: RowKey,
+    pub row: Pending,
+}
+
+impl Waiting {
+    pub fn placed(&self) -> Placed {
+        let RowKey { shard, due_at, id } = self.key;
+        Placed { id, generation: self.row.generation, shard, due_at }
+    }
+}
 
 /// A row of `stream_position`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,11 +56,11 @@ pub struct Position {
 }
 
 /// A row about to be inserted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct New {
     pub identity: Identity,
     pub content: ContentHash,
-    pub row: Row,
+    pub waiting: Waiting,
 }
 
 /// Why a transaction did not commit.
@@ -52,38 +75,27 @@ pub enum Failed {
 /// All tables.
 #[derive(Clone, Debug, Default)]
 pub struct Db {
-    pub task: BTreeMap<RowId, Row>,
+    pub task: BTreeMap<RowId, Task>,
     identity: HashMap<Identity, Known>,
-    pub pending: BTreeMap<RowKey, Row>,
-    pub running: BTreeMap<RowKey, Row>,
-    pub change: BTreeMap<RowId, Change>,
+    pub pending: BTreeMap<RowKey, Pending>,
     pub shard: BTreeMap<Shard, ShardRow>,
     pub position: BTreeMap<(SourceId, i32), Position>,
     pub reemit: BTreeMap<RowKey, Again>,
 }
 
-/// Where a pending row lies.
-pub fn key(row: &Row) -> RowKey {
-    row.pending_key().expect("a row of `pending`")
-}
-
-/// A pending row as admission sees it.
-pub fn placed(row: &Row) -> Placed {
-    let RowKey { shard, due_at, id } = key(row);
-    Placed { id, generation: row.generation, shard, due_at }
-}
-
 impl Db {
-    pub fn new(shards: u16, slots: u16, partitions: i32, acks: i32) -> Db {
+    pub fn new(shards: u16, slots: u16, partitions: i32) -> Db {
         let mut db = Db::default();
         for shard in (0..shards).map(Shard) {
             let confirmed = ScanPoint { due_at: 0, id: RowId(0) };
             db.shard.insert(shard, ShardRow { shard, epoch: 0, cursor_at: 0, confirmed });
         }
-        let streams = (0..slots).map(|slot| (JOURNAL, i32::from(slot)));
-        let streams = streams.chain((0..partitions).map(|partition| (TASKS, partition)));
-        let streams = streams.chain((0..acks).map(|partition| (ACKS, partition)));
-        db.position.extend(streams.map(|stream| (stream, Position::default())));
+        for slot in 0..slots {
+            db.position.insert((JOURNAL, i32::from(slot)), Position::default());
+        }
+        for partition in 0..partitions {
+            db.position.insert((TASKS, partition), Position::default());
+        }
         db
     }
 
@@ -109,13 +121,14 @@ impl Db {
     }
 
     /// Of these rows, what still is pending at or below its cursor.
-    pub fn pending_near(&self, ids: &[RowId]) -> Vec<Row> {
-        ids.iter().filter_map(|id| self.waiting(*id)).filter(|row| !self.is_beyond(key(row))).collect()
+    pub fn pending_near(&self, ids: &[RowId]) -> Vec<Waiting> {
+        ids.iter().filter_map(|id| self.waiting(*id)).filter(|row| !self.is_beyond(row.key)).collect()
     }
 
     /// The row of a scheduled task.
-    pub fn waiting(&self, id: RowId) -> Option<Row> {
-        self.task.get(&id).filter(|row| row.pending_key().is_some()).cloned()
+    pub fn waiting(&self, id: RowId) -> Option<Waiting> {
+        let key = self.task.get(&id)?.key;
+        Some(Waiting { key, row: *self.pending.get(&key)? })
     }
 
     pub fn is_beyond(&self, key: RowKey) -> bool {
@@ -153,9 +166,12 @@ impl Db {
         if rows.iter().any(|row| self.identity.contains_key(&row.identity)) {
             return Err(Failed::Duplicate);
         }
-        for New { identity, content, row } in rows {
-            self.identity.insert(*identity, Known { id: row.id, content: *content });
-            self.set(Held::clone(row));
+        for New { identity, content, waiting } in rows {
+            let Waiting { key, row } = *waiting;
+            self.identity.insert(*identity, Known { id: key.id, content: *content });
+            let state = TaskState::Scheduled;
+            self.task.insert(key.id, Task { state, generation: row.generation, key });
+            self.pending.insert(key, row);
         }
         Ok(())
     }
@@ -184,8 +200,75 @@ impl Db {
         Ok(())
     }
 
+    /// Applies entries as the transaction of ingest does.
+    pub fn apply<'a>(
+        &mut self,
+        entries: impl Iterator<Item = &'a JournalEntry> + Clone,
+    ) -> Result<Changes, Hold> {
+        let rows: HashMap<RowId, Row> =
+            entries.clone().filter_map(|e| Some((e.id, self.locked(e.id)?))).collect();
+        let nexts: Nexts = self.position.iter().map(|(stream, position)| (*stream, position.next)).collect();
+        let changes = apply::decide(entries, rows, &nexts)?;
+        self.write(&changes);
+        Ok(changes)
+    }
+
+    fn locked(&self, id: RowId) -> Option<Row> {
+        let task = self.task.get(&id)?;
+        Some(match task.state {
+            TaskState::Running => Row::Running { generation: task.generation },
+            TaskState::Done | TaskState::Dead | TaskState::Cancelled => {
+                Row::Final { generation: task.generation }
+            }
+            TaskState::Scheduled => match self.pending.get(&task.key) {
+                None => Row::Bodiless { generation: task.generation },
+                Some(row) => Row::Pending(Locked {
+                    key: task.key,
+                    generation: row.generation,
+                    completion: Completion::OnDelivery,
+                    noted: self.reemit.contains_key(&task.key),
+                }),
+            },
+        })
+    }
+
+    fn write(&mut self, changes: &Changes) {
+        for finished in &changes.finished {
+            if let Some(task) = self.task.get_mut(&finished.id) {
+                (task.state, task.generation) = (finished.state, finished.generation);
+            }
+            if let Some(key) = finished.pending {
+                self.pending.remove(&key);
+            }
+        }
+        for renewed in &changes.renewed {
+            if let Some(task) = self.task.get_mut(&renewed.key.id) {
+                task.generation = renewed.generation;
+            }
+            if let Some(row) = self.pending.get_mut(&renewed.key) {
+                row.generation = renewed.generation;
+            }
+        }
+        for back in &changes.handed_back {
+            let n = self.reemit.get(&back.key).map_or(0, |again| again.n);
+            self.reemit.insert(back.key, Again { generation: back.generation, at: 0, n });
+        }
+        for key in &changes.forgotten {
+            self.reemit.remove(key);
+        }
+    }
+
+    /// Ends a task beyond the cursor at once.
+    pub fn cancel(&mut self, key: RowKey) {
+        self.pending.remove(&key);
+        self.reemit.remove(&key);
+        if let Some(task) = self.task.get_mut(&key.id) {
+            task.state = TaskState::Cancelled;
+        }
+    }
+
     /// Rows of a shard behind a point up to a due time, in order.
-    pub fn page<V: Clone>(
+    pub fn page<V: Copy>(
         table: &BTreeMap<RowKey, V>,
         shard: Shard,
         after: ScanPoint,
@@ -194,7 +277,7 @@ impl Db {
         let after = RowKey { shard, due_at: after.due_at, id: after.id };
         let upto = RowKey { shard, due_at: upto_at.max(after.due_at), id: RowId(u64::MAX) };
         let rows = table.range((Bound::Excluded(after), Bound::Included(upto)));
-        rows.filter(move |(key, _)| key.due_at <= upto_at).map(|(key, value)| (*key, value.clone()))
+        rows.filter(move |(key, _)| key.due_at <= upto_at).map(|(key, value)| (*key, *value))
     }
 
     /// A row as the compensator sees it.
@@ -202,8 +285,7 @@ impl Db {
         let row = self.pending.get(&key)?;
         let point = ScanPoint { due_at: key.due_at, id: key.id };
         let again = self.reemit.get(&key).copied();
-        let spoken_for = self.is_intended(row.row_gen());
-        Some(Candidate { point, generation: row.generation, again, spoken_for })
+        Some(Candidate { point, generation: row.generation, again, spoken_for: false })
     }
 
     /// Writes a note, if its row still is there.

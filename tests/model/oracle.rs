@@ -1,16 +1,11 @@
-//! What must hold, written once: I-1 to I-5.
+//! What must hold, written once: I-1 to I-5 as far as they are built.
 
-mod answers;
-
-pub use answers::Reply;
-
-use crate::kafka::{Fate, JournalSpot, Kafka, Sent};
+use crate::kafka::{Fate, JournalSpot, Kafka};
 use crate::mysql::Db;
-use answers::Answers;
-use protocol::life::Effects;
+use protocol::apply::Changes;
 use protocol::slot::{Alarm, Cause, DueItem, Event};
 use protocol::state::TaskState;
-use schemas::due::{Completion, DueKind};
+use schemas::due::DueKind;
 use schemas::ids::{RowGen, RowId, Slot};
 use schemas::journal::{EntryKind, JournalKind, OwnerToken};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,10 +17,10 @@ pub struct Oracle {
     pub violations: Vec<String>,
     /// Fates in committed transactions, with their offsets.
     fates: HashMap<RowGen, (EntryKind, Slot, i64)>,
-    /// The last visible attempt of each row.
-    pub delivered: HashMap<RowId, (u16, RowGen)>,
+    pub delivered: HashMap<RowId, RowGen>,
     pub dead: HashSet<RowId>,
-    pub answers: Answers,
+    /// Answered as cancelled.
+    pub cancelled: HashSet<RowId>,
     owners: BTreeMap<Slot, (OwnerToken, HashSet<OwnerToken>)>,
     /// Rules of PROTOCOL §1 that are not invariants themselves are looked at too.
     pub strict: bool,
@@ -72,9 +67,9 @@ impl Oracle {
         if txn.fate != Fate::Committed {
             return;
         }
-        let mut sent: HashMap<RowGen, Sent> = HashMap::new();
+        let mut sent: HashMap<RowGen, bool> = HashMap::new();
         for record in &txn.sent {
-            if sent.insert(record.row_gen, *record).is_some() {
+            if sent.insert(record.row_gen, record.dead).is_some() {
                 self.fail(|| format!("I-3: {:?} is twice in one transaction", record.row_gen));
             }
             if !record.dead && (record.at < record.due_at || record.said_at < record.due_at) {
@@ -103,15 +98,15 @@ impl Oracle {
                     EntryKind::Buried => Some(true),
                     EntryKind::Withdrawn | EntryKind::Stale => None,
                 };
-                if record.map(|record| record.dead) != wanted {
+                if record != wanted {
                     self.fail(|| {
                         format!("I-3: {row_gen:?} is {:?}, but its record is {record:?}", entry.kind)
                     });
                 }
-                match (entry.kind, record) {
-                    (EntryKind::Delivered, Some(sent)) => self.visible(&sent),
-                    (EntryKind::Buried, _) => self.buried(row_gen.id),
-                    _ => {}
+                match entry.kind {
+                    EntryKind::Delivered => self.visible(row_gen),
+                    EntryKind::Buried => self.buried(row_gen.id),
+                    EntryKind::Withdrawn | EntryKind::Stale => {}
                 }
                 if !db.task.contains_key(&row_gen.id) {
                     self.fail(|| format!("I-1: {row_gen:?} has a fate, but was never accepted"));
@@ -129,23 +124,15 @@ impl Oracle {
         }
     }
 
-    /// Each attempt is visible once, one after the other.
-    fn visible(&mut self, sent: &Sent) {
-        let Sent { row_gen, attempt, .. } = *sent;
-        let before = self.delivered.insert(row_gen.id, (attempt, row_gen));
-        if before.map_or(0, |(attempt, _)| attempt) + 1 != attempt {
-            self.fail(|| {
-                format!(
-                    "I-3: row {} attempt {attempt} is visible as {row_gen:?}, after {before:?}",
-                    row_gen.id
-                )
-            });
+    fn visible(&mut self, row_gen: RowGen) {
+        if let Some(before) = self.delivered.insert(row_gen.id, row_gen) {
+            self.fail(|| format!("I-3: row {} is delivered as {before:?} and as {row_gen:?}", row_gen.id));
+        }
+        if self.cancelled.contains(&row_gen.id) {
+            self.fail(|| format!("I-4: row {} is delivered after it was cancelled", row_gen.id));
         }
         if self.dead.contains(&row_gen.id) {
             self.fail(|| format!("I-1: row {} is delivered after it was buried", row_gen.id));
-        }
-        if let Some(text) = self.answers.broken_by(sent) {
-            self.fail(|| text);
         }
     }
 
@@ -153,7 +140,10 @@ impl Oracle {
         if !self.dead.insert(id) {
             self.fail(|| format!("I-3: row {id} is buried twice"));
         }
-        if self.deaths == 0 && !self.answers.has_failed(id) {
+        if self.delivered.contains_key(&id) {
+            self.fail(|| format!("I-1: row {id} is buried after it was delivered"));
+        }
+        if self.deaths == 0 {
             self.fail(|| format!("I-1: row {id} is buried without a reason"));
         }
     }
@@ -172,10 +162,10 @@ impl Oracle {
         }
     }
 
-    /// A transaction has changed rows.
-    pub fn wrote(&mut self, effects: &Effects) {
-        if let Some(alarm) = effects.alarms.first() {
-            self.fail(|| format!("I-1: alarm: {alarm}"));
+    /// Ingest has applied a stretch of a journal.
+    pub fn applied(&mut self, changes: &Changes) {
+        if let Some(alarm) = changes.alarms.first() {
+            self.fail(|| format!("I-1: alarm of ingest: {alarm}"));
         }
     }
 
@@ -208,43 +198,28 @@ impl Oracle {
     }
 
     /// All faults are over and nothing moves any more.
-    pub fn drained(&mut self, db: &Db, kafka: &Kafka, submitted: usize) {
+    pub fn drained(&mut self, db: &Db, submitted: usize) {
         if db.task.len() != submitted {
             self.fail(|| format!("I-1: {} of {submitted} tasks were accepted", db.task.len()));
         }
-        if let Some(key) = db.pending.keys().next() {
-            self.fail(|| format!("I-1: row {} still is pending", key.id));
-        }
-        if let Some(key) = db.running.keys().next() {
-            self.fail(|| format!("I-1: row {} still is running", key.id));
-        }
-        if let Some((command, change)) = db.change.iter().next() {
-            self.fail(|| format!("I-1: {command} still is open: {change:?}"));
-        }
-        for (id, row) in &db.task {
-            let (delivered, dead) = (self.delivered.contains_key(id), self.dead.contains(id));
-            let (finished, cancelled) = (self.answers.has_succeeded(*id), self.answers.is_cancelled(*id));
-            let on_ack = kafka.tasks[id.partition() as usize][id.offset() as usize].1.completion()
-                == Some(Completion::OnAck);
-            let fine = match row.state() {
-                TaskState::Done if on_ack => finished && !dead,
-                TaskState::Done => delivered && !dead,
-                TaskState::Dead => dead && (on_ack || !delivered),
-                TaskState::Cancelled => cancelled && !dead && (on_ack || !delivered),
+        for (id, task) in &db.task {
+            let (delivered, dead, cancelled) =
+                (self.delivered.contains_key(id), self.dead.contains(id), self.cancelled.contains(id));
+            let fine = match task.state {
+                TaskState::Done => delivered && !dead && !cancelled,
+                TaskState::Dead => dead && !delivered && !cancelled,
+                TaskState::Cancelled => cancelled && !delivered && !dead,
                 TaskState::Scheduled | TaskState::Running => false,
             };
             if !fine {
-                let state = row.state();
-                self.fail(|| {
-                    format!(
-                        "I-1: row {id} ends as {state:?} (on_ack {on_ack}, delivered {delivered}, dead {dead}, finished {finished}, cancel {cancelled})"
-                    )
-                });
+                let state = task.state;
+                let text = format!("delivered {delivered}, dead {dead}, cancelled {cancelled}");
+                self.violations.push(format!("I-1: row {id} ends as {state:?} ({text})"));
                 break;
             }
         }
-        for text in self.answers.missing(db, kafka) {
-            self.fail(|| text);
+        if let Some(key) = db.pending.keys().next() {
+            self.fail(|| format!("I-1: row {} still is pending", key.id));
         }
         for (stream, position) in &db.position {
             if position.confirmed != position.next {

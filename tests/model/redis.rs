@@ -2,7 +2,7 @@
 
 use protocol::slot::{Action, Input, ScriptFault};
 use protocol::slot_store::model::{Answer, Found, SlotStoreModel, Ticket};
-use protocol::slot_store::{ColdCause, Entry, Refusal, Returned, SlotState, TakenOver, Topic, queues_of};
+use protocol::slot_store::{ColdCause, Entry, Refusal, Returned, SlotState, TakenOver, Topic};
 use schemas::due::DueRecord;
 use schemas::journal::OwnerToken;
 
@@ -56,7 +56,6 @@ impl Redis {
                 | Action::ReturnPrepared
                 | Action::Preload { .. }
                 | Action::Agenda { .. }
-                | Action::Survey { .. }
                 | Action::Claim { .. }
                 | Action::Release { .. }
                 | Action::Settle { .. }
@@ -95,8 +94,8 @@ impl Redis {
                 for member in fates {
                     let Some(body) = store.body.get(member) else { continue };
                     let Ok(record) = DueRecord::decode(body.record()) else { continue };
-                    let queues = queues_of(&record).into_iter();
-                    entries.extend(queues.map(|topic| Entry { topic, member: *member }));
+                    entries
+                        .push(Entry { topic: Topic::from(record.callback_topic.as_str()), member: *member });
                 }
                 let answer = store.settle(ticket, redis_at, &entries, Some(*jpos), None, *rebuilt);
                 scripted(grip(held, token, answer))
@@ -112,9 +111,6 @@ impl Redis {
             Action::Agenda { limit } => {
                 let answer = store.look(ticket, redis_at, &[], i64::MAX, *limit);
                 Input::Agenda(grip(held, token, answer))
-            }
-            Action::Survey { queues, until } => {
-                Input::Surveyed(grip(held, token, store.survey(ticket, redis_at, queues, *until)))
             }
             Action::Claim { now_at, quotas, max_bytes } => {
                 let answer = store.claim(ticket, redis_at, *now_at, quotas, *max_bytes);
@@ -203,7 +199,6 @@ impl Redis {
             Action::ReturnPrepared => Input::Returned(Err(fault)),
             Action::Preload { .. } => Input::Preloaded(Err(fault)),
             Action::Agenda { .. } => Input::Agenda(Err(fault)),
-            Action::Survey { .. } => Input::Surveyed(Err(fault)),
             Action::Claim { .. } => Input::Claimed(Err(fault)),
             _ => Input::Scripted(Err(fault)),
         }

@@ -1,10 +1,7 @@
 //! The faults of PROTOCOL §9 marked M, as named cases. The numbers are those of §9.
 
-mod acks;
-mod changes;
-
 use crate::dice::Dice;
-use crate::kafka::{Op, Wanted};
+use crate::kafka::Command;
 use crate::model::{Actor, Model, Program, Role};
 use crate::programs::Did;
 use crate::programs::dispatcher::Dispatcher;
@@ -52,7 +49,7 @@ impl Case {
         let task = w.submitted;
         w.submitted += 1;
         let due_at = w.now + due_in;
-        let id = w.schedule(task, Wanted::at(due_at, topic));
+        let id = w.submit(Command { task, content: 0, topic, due_at, expires_at: None });
         self.m.tasks.push(id);
         id
     }
@@ -150,7 +147,7 @@ impl Case {
     }
 
     pub fn state(&self, id: RowId) -> TaskState {
-        self.m.w.db.task[&id].state()
+        self.m.w.db.task[&id].state
     }
 }
 
@@ -379,8 +376,8 @@ fn case_8_a_scanner_killed_between_its_cursor_and_its_confirm_with_a_cancel_in_b
             case.go_on(Role::Scanner(SLOT), 0);
             case.step_until(Role::Scanner(SLOT), 0, moment);
             case.kill(Role::Scanner(SLOT), 0);
-            case.m.want_change(first, Op::Cancel);
-            case.m.want_change(second, Op::Cancel);
+            case.m.want_change(first);
+            case.m.want_change(second);
             case.pass(200);
             case.m.spawn(Role::Scanner(SLOT));
             while !case.m.w.network.is_empty() {
@@ -436,6 +433,57 @@ fn case_10_ingest_killed_after_its_emission_restarts_on_the_same_batch_with_the_
 }
 
 #[test]
+fn case_11_a_withdraw_races_the_due_time_a_doubled_emission_and_a_take_over() {
+    for steps in 0..60 {
+        for moves in [false, true] {
+            let mut case = Case::started(|_| {});
+            let id = case.submit(20, 0);
+            for step in 0..60 {
+                if step == steps {
+                    case.m.want_change(id);
+                }
+                if step == 25 && moves {
+                    second_owner(&mut case);
+                }
+                if step == steps + 7
+                    && let Some((_, item)) = case.m.w.kafka.due[0].last().cloned()
+                {
+                    case.m.w.append_due(SLOT, item);
+                }
+                case.everybody_steps();
+            }
+            case.finish();
+        }
+    }
+}
+
+#[test]
+fn case_12_a_withdraw_overtakes_its_own_deliver_record() {
+    let mut case = Case::started(|_| {});
+    let id = case.submit(1_000, 0);
+    case.plan("emit", Mishap::Later);
+    case.stop(OWNER, 0);
+    case.step_until(
+        Role::Tasks(0),
+        0,
+        |program| matches!(program, Program::Ingest(ingest) if ingest.has_effects()),
+    );
+    // The record stays on its way, and its sender is gone.
+    for _ in 0..3 {
+        case.step(Role::Tasks(0), 0);
+    }
+    assert_eq!(case.m.w.network.len(), 1, "{}", case.story());
+    case.kill(Role::Tasks(0), 0);
+    case.m.want_change(id);
+    case.go_on(OWNER, 0);
+    case.pass(300);
+    case.m.w.arrive(0);
+    case.m.spawn(Role::Tasks(0));
+    let case = case.finish();
+    assert_eq!(case.m.w.db.task[&id].generation.0, 2);
+}
+
+#[test]
 fn case_14_mysql_is_down_for_half_a_minute_across_due_times() {
     let mut case = Case::started(|_| {});
     for n in 0..10 {
@@ -480,6 +528,19 @@ fn case_15_a_strangers_transaction_holds_the_journal() {
     case.pass(20_000);
     assert_eq!(case.m.w.kafka.due[0].len(), emitted, "the gate is shut: nothing is emitted again");
     case.finish();
+}
+
+#[test]
+fn case_24_duplicates_within_a_batch_and_across_batches() {
+    let mut case = Case::started(|_| {});
+    case.submit(200, 0);
+    let command = case.m.w.kafka.tasks[0].last().map(|(_, command)| *command).expect("just submitted");
+    case.m.w.submit(command);
+    case.m.w.submit(Command { content: 1, ..command });
+    case.pass(1_000);
+    case.m.w.submit(command);
+    let case = case.finish();
+    assert_eq!(case.delivered(), 3);
 }
 
 /// Deliveries while the journal is not applied for an hour; how many there are at its end.

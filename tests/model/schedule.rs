@@ -1,17 +1,15 @@
 //! Random schedules: who takes the next step, what fails, when time moves.
 
 use crate::dice::{Choices, Dice};
-use crate::kafka::{Command, Op, Wanted};
+use crate::kafka::Command;
 use crate::model::{Model, Outcome, Program, Role};
 use crate::programs::Did;
 use crate::redis::Redis;
 use crate::setup::{Mutation, Setup};
 use crate::trace::Trace;
 use crate::world::topic;
-use protocol::change::Reschedule;
 use protocol::slot::{DueItem, FaultKind, Lookup};
 use protocol::slot_store::model::Damage;
-use schemas::control::TopicLimit;
 use schemas::ids::{RowId, Slot};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -63,7 +61,6 @@ impl Model {
             920..945 => self.something_arrives(),
             945..960 => self.a_change_is_wanted(),
             960..965 => self.a_record_is_doubled(),
-            965..967 => self.a_topic_is_limited(),
             _ if self.w.dice.chance(faults * 25) => self.a_fault(),
             _ => self.somebody_works(),
         }
@@ -113,8 +110,7 @@ impl Model {
             let task = w.submitted - 1 - w.dice.roll(recent);
             let content = w.dice.roll(2) as u8;
             let partition = task as usize + w.dice.roll(2) as usize;
-            let wanted = Wanted { content, ..Wanted::at(w.now, 0) };
-            let command = Command { task, reply: w.dice.roll(2) == 0, op: Op::Schedule(wanted) };
+            let command = Command { task, content, topic: 0, due_at: w.now, expires_at: None };
             w.submit_to(partition, command);
             return;
         }
@@ -134,10 +130,7 @@ impl Model {
         if expires_at.is_some() {
             w.oracle.deaths += 1;
         }
-        let on_ack = w.setup.on_ack;
-        let wanted = Wanted { content: 0, topic, due_at, expires_at, on_ack: w.dice.chance(on_ack) };
-        let reply = w.dice.roll(4) == 0;
-        let id = w.submit(Command { task, reply, op: Op::Schedule(wanted) });
+        let id = w.submit(Command { task, content: 0, topic, due_at, expires_at });
         self.tasks.push(id);
     }
 
@@ -171,54 +164,17 @@ impl Model {
         }
         let recent = self.tasks.len().min(12) as u32;
         let back = self.w.dice.roll(recent) as usize;
-        let mut task = self.w.task_of(self.tasks[self.tasks.len() - 1 - back]);
-        if self.w.dice.roll(16) == 15 {
-            task = self.w.submitted; // not there yet
-        }
-        let count = 1 + self.w.dice.roll(6).saturating_sub(3);
-        for _ in 0..count {
-            let w = &mut self.w;
-            let now = w.now;
-            let op = match w.dice.roll(8) {
-                0..3 => Op::Cancel,
-                kind => {
-                    let due_at = match kind {
-                        3 => now - 1_000,
-                        4 => now + i64::from(w.dice.roll(100)),
-                        5 | 6 => now + i64::from(w.dice.roll(3_000)),
-                        _ => now + 2_000 + i64::from(w.dice.roll(6_000)),
-                    };
-                    let expires_at = w.dice.chance(60).then_some(due_at + 300);
-                    if expires_at.is_some() {
-                        w.oracle.deaths += 1;
-                    }
-                    Op::Reschedule(Reschedule { due_at, expires_at })
-                }
-            };
-            let reply = w.dice.roll(4) != 3;
-            w.submit(Command { task, reply, op });
-        }
+        let id = self.tasks[self.tasks.len() - 1 - back];
+        self.want_change(id);
     }
 
-    /// Somebody wants to cancel a task, and to know what came of it.
-    pub fn want_change(&mut self, id: RowId, op: Op) -> RowId {
-        let task = self.w.task_of(id);
-        self.w.submit(Command { task, reply: true, op })
-    }
-
-    /// Counts of what is in flight are no part of the model: limits of that kind stay out.
-    fn a_topic_is_limited(&mut self) {
-        let (topics, kind) = (self.w.setup.topics, self.w.dice.roll(4));
-        let number = self.w.dice.roll(topics) as u8;
-        let rate = |text: &str| TopicLimit { rate: text.parse().ok(), ..TopicLimit::default() };
-        self.w.limit(
-            number,
-            match kind {
-                0 => Some(TopicLimit { paused: true, ..TopicLimit::default() }),
-                1 => Some(rate("20/s")),
-                _ => None,
-            },
-        );
+    /// The canceller is asked to cancel or withdraw a row.
+    pub fn want_change(&mut self, id: RowId) {
+        for actor in &mut self.actors {
+            if let Program::Canceller(canceller) = &mut actor.program {
+                canceller.wanted.push(id);
+            }
+        }
     }
 
     fn a_record_is_doubled(&mut self) {
@@ -306,7 +262,7 @@ impl Model {
 
     fn kill(&mut self, at: usize, pause: u64) {
         let role = self.actors[at].role;
-        if role == Role::Consumer {
+        if role == Role::Canceller {
             return;
         }
         self.w.say("fault", || format!("{role:?} is killed, back in {pause} steps"));
@@ -331,7 +287,7 @@ impl Model {
     /// Another process takes the role; the first one hears of it later.
     pub fn second(&mut self, at: usize, told_at: u64) {
         let role = self.actors[at].role;
-        if role == Role::Consumer || self.actors.iter().filter(|actor| actor.role == role).count() > 2 {
+        if role == Role::Canceller || self.actors.iter().filter(|actor| actor.role == role).count() > 2 {
             return;
         }
         self.w.say("fault", || format!("{role:?} moves to another process"));

@@ -5,8 +5,6 @@ use crate::dice::Dice;
 use protocol::cursor::ScanRule;
 use protocol::reemit::ReemitRule;
 use protocol::slot::SlotConfig;
-use schemas::options::{Backoff, Growth};
-use schemas::row::RowOptions;
 
 /// A mistake that is known to break the promise, made in the model's glue around the decisions. The model must find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,24 +49,6 @@ pub enum Mutation {
     DuePosRunsAhead,
     /// A withdrawn row is emitted again under the same generation.
     SameGeneration,
-    /// A row that the journal's side made anew gets yet another generation, although it may be alive outside by then.
-    SecondGeneration,
-    /// A change at or below the cursor is carried out at once, although the row may be alive outside.
-    ChangedWhileAlive,
-    /// A change at or below the cursor is answered before its journal entry is applied.
-    AnswerBeforeJournal,
-    /// Intents are folded, the last one first.
-    FoldedOutOfOrder,
-    /// Answers live in memory only.
-    AnswerNotOwed,
-    /// Who owed answers to commands forgets, with its own, those that the journal's side owes.
-    ForgetLateAnswers,
-    /// Parked acks stay where they are when the entry of their delivery is applied.
-    ParkedNotApplied,
-    /// Running rows are judged by the clock, however far ingest is behind.
-    StallWithoutTicks,
-    /// A cancel of a running task does not keep it from another attempt.
-    StopForgotten,
 }
 
 /// How a run is laid out.
@@ -80,14 +60,6 @@ pub struct Setup {
     pub shards: u16,
     /// Partitions of `tasks`.
     pub partitions: i32,
-    /// Partitions of `acks`.
-    pub acks: i32,
-    /// From one tick in `acks` to the next.
-    pub tick_ms: i64,
-    /// What a task that completes on ack may choose besides.
-    pub options: RowOptions,
-    /// How many tasks complete on ack, per thousand.
-    pub on_ack: u32,
     /// Callback topics.
     pub topics: u32,
     /// Settings of the scan.
@@ -104,7 +76,7 @@ pub struct Setup {
     pub faults: u32,
     /// How often Redis loses or changes something, per thousand faults.
     pub redis: u32,
-    /// Whether tasks are cancelled and rescheduled.
+    /// Whether tasks are withdrawn and cancelled.
     pub changes: bool,
     /// Whether callback topics fail.
     pub bad_topics: bool,
@@ -121,16 +93,6 @@ impl Setup {
             slots: 1,
             shards: 2,
             partitions: 1,
-            acks: 1,
-            tick_ms: 500,
-            options: RowOptions {
-                max_attempts: Some(3),
-                max_stalls: Some(2),
-                ack_timeout_ms: Some(2_000),
-                backoff: Some(Backoff { growth: Growth::Linear, step_ms: 100, cap_ms: None, jitter_ms: 300 }),
-                ..RowOptions::default()
-            },
-            on_ack: 0,
             topics: 2,
             scan: ScanRule {
                 horizon_ms: 2_000,
@@ -177,14 +139,6 @@ impl Setup {
         setup.slots = dice.pick(&[1, 1, 2]);
         setup.shards = setup.slots * dice.pick(&[1, 2]);
         setup.partitions = dice.pick(&[1, 1, 2]);
-        setup.acks = dice.pick(&[1, 2]);
-        setup.on_ack = dice.pick(&[0, 200, 700, 1_000]);
-        // Longer than the horizon: the next attempt lies beyond the cursor.
-        let step_ms = dice.pick(&[100, 1, 4_000]);
-        setup.options.backoff = setup.options.backoff.map(|backoff| Backoff { step_ms, ..backoff });
-        setup.options.max_attempts = Some(dice.pick(&[3, 1, 2]));
-        setup.options.max_stalls = Some(dice.pick(&[2, 0, 1]));
-        setup.options.ack_timeout_ms = Some(dice.pick(&[2_000, 300, 5_000]));
         setup.topics = 1 + dice.roll(3);
         setup.scan.batch = dice.pick(&[4, 1, 2]);
         setup.scan.page_bytes = dice.pick(&[4, 1, 100]);

@@ -1,19 +1,16 @@
 //! The servers of a run, the clock, what is on its way between programs and servers, and how calls go wrong.
 
 use crate::dice::Dice;
-use crate::kafka::{AckRecord, Command, Fate, Kafka, Op, Producer, Sent, Txn, Wanted};
-use crate::mysql::{Db, Row, key};
-use crate::oracle::{Oracle, Reply};
-use crate::programs::consumer::Delivery;
+use crate::kafka::{Command, Fate, Kafka, Producer, Sent};
+use crate::mysql::{Db, Waiting};
+use crate::oracle::Oracle;
 use crate::redis::{Grip, Redis};
 use crate::setup::{Mutation, Setup};
 use crate::trace::Trace;
-use protocol::life::Place;
 use protocol::route::RouteTable;
 use protocol::slot::{Action, DueItem, FaultKind, Lookup, Stray};
 use protocol::slot_store::Topic;
-use schemas::control::TopicLimit;
-use schemas::due::{Deliver, DueKind, DueRecord};
+use schemas::due::{Completion, Deliver, DueKind, DueRecord};
 use schemas::ids::{RowId, Shard, Slot};
 use schemas::journal::{JournalKind, JournalRecord, OwnerToken};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -39,8 +36,6 @@ pub enum Delayed {
     Record { producer: Producer, sent: Option<Sent>, journal: Option<Box<JournalRecord>> },
     End { producer: Producer, fate: Fate },
     Due { slot: Slot, item: DueItem },
-    Ack { partition: i32, record: AckRecord },
-    Reply { command: RowId, reply: Reply },
 }
 
 /// Everything but the programs.
@@ -57,8 +52,6 @@ pub struct World {
     pub oracle: Oracle,
     pub routes: RouteTable,
     pub network: Vec<Delayed>,
-    /// Deliveries that consumers have not looked at.
-    pub inbox: Vec<Delivery>,
     /// Whether anything may go wrong.
     pub rough: bool,
     /// Nobody reaches MySQL.
@@ -68,8 +61,6 @@ pub struct World {
     /// Topics that answer with a fault, or cannot be looked up.
     pub faults: HashMap<u8, FaultKind>,
     pub lookups: HashMap<u8, Lookup>,
-    /// The log of `control`: limits of topics, and shares of slots.
-    pub control: Vec<(String, Option<Vec<u8>>)>,
     /// What came to pass, and how often.
     pub seen: BTreeMap<String, u64>,
     tokens: u128,
@@ -96,19 +87,17 @@ impl World {
             RouteTable::new(setup.shards, setup.slots, []).expect("no entries, nothing wrong with them");
         World {
             now: BEGIN,
-            kafka: Kafka::new(setup.partitions, setup.acks, setup.slots),
+            kafka: Kafka::new(setup.partitions, setup.slots),
             redis: vec![Redis::default(); usize::from(setup.slots)],
-            db: Db::new(setup.shards, setup.slots, setup.partitions, setup.acks),
+            db: Db::new(setup.shards, setup.slots, setup.partitions),
             oracle: Oracle::default(),
             routes,
             network: Vec::new(),
-            inbox: Vec::new(),
             rough: true,
             db_down: false,
             planned: VecDeque::new(),
             faults: HashMap::new(),
             lookups: HashMap::new(),
-            control: Vec::new(),
             seen: BTreeMap::new(),
             tokens: 0,
             names: 0,
@@ -117,12 +106,6 @@ impl World {
             dice,
             trace,
         }
-    }
-
-    /// An operator limits a topic, or lifts its limit.
-    pub fn limit(&mut self, number: u8, limit: Option<TopicLimit>) {
-        self.say("operator", || format!("{}: {limit:?}", topic(number)));
-        self.control.push((topic(number).to_string(), limit.map(|limit| limit.encode())));
     }
 
     pub fn has(&self, mutation: Mutation) -> bool {
@@ -202,85 +185,40 @@ impl World {
         Shard((task % u32::from(self.setup.shards)) as u16)
     }
 
-    /// The task that a command at a place of `tasks` made.
-    pub fn task_of(&self, id: RowId) -> u32 {
-        self.kafka.tasks[id.partition() as usize][id.offset() as usize].1.task
-    }
-
-    /// A producer wants a task.
-    pub fn schedule(&mut self, task: u32, wanted: Wanted) -> RowId {
-        self.submit(Command { task, reply: true, op: Op::Schedule(wanted) })
-    }
-
     /// The due record of a row.
-    pub fn due_record(&self, row: &Row, fence: i64, withdraw: bool) -> DueRecord {
-        let key = key(row);
-        let kind = match &row.place {
-            Place::Pending(waiting) if !withdraw => {
-                let options = &waiting.live.options;
-                DueKind::Deliver(Box::new(Deliver {
-                    attempt: row.attempt,
-                    task_id: format!("task-{}", row.id),
-                    shard_key: None,
-                    partition: None,
-                    key: None,
-                    headers: Vec::new(),
-                    value: None,
-                    expires_at: options.expires_at,
-                    asked_at: None,
-                    completion: options.completion,
-                    progress: options.progress.clone(),
-                    history: Vec::new(),
-                    bury: waiting.bury.map(|reason| reason.as_str().to_owned()),
-                    retry: options.retry(),
-                }))
-            }
-            _ => DueKind::Withdraw,
+    pub fn due_record(&self, row: &Waiting, fence: i64, withdraw: bool) -> DueRecord {
+        let kind = if withdraw {
+            DueKind::Withdraw
+        } else {
+            DueKind::Deliver(Box::new(Deliver {
+                attempt: 1,
+                task_id: format!("task-{}", row.key.id),
+                shard_key: None,
+                partition: None,
+                key: None,
+                headers: Vec::new(),
+                value: None,
+                expires_at: row.row.expires_at,
+                asked_at: None,
+                completion: Completion::OnDelivery,
+                progress: None,
+                history: Vec::new(),
+                bury: None,
+            }))
         };
         DueRecord {
-            id: row.id,
-            generation: row.generation,
-            shard: key.shard,
-            due_at: key.due_at,
+            id: row.key.id,
+            generation: row.row.generation,
+            shard: row.key.shard,
+            due_at: row.key.due_at,
             fence,
-            callback_topic: row.callback_topic.clone(),
+            callback_topic: topic(row.row.topic).to_string(),
             kind,
         }
     }
 
-    pub fn slot_of(&self, row: &Row) -> Slot {
-        let key = key(row);
-        self.routes.slot_at(key.shard, key.due_at)
-    }
-
-    /// Appends to `acks`.
-    pub fn append_ack(&mut self, partition: i32, record: AckRecord) {
-        self.oracle.acked(&record);
-        self.kafka.acks[partition as usize].push((self.now, record));
-    }
-
-    /// Sends an answer to `replies`; false where it is not acked.
-    pub fn reply(&mut self, who: &str, command: RowId, reply: Reply) -> bool {
-        let mishap = self.mishap("reply");
-        self.say(who, || format!("answers {command}: {reply:?} ({mishap:?})"));
-        match mishap {
-            Mishap::None => self.replied(command, reply),
-            Mishap::Refused => return false,
-            Mishap::AnswerLost => {
-                self.replied(command, reply);
-                return false;
-            }
-            Mishap::Later => {
-                self.network.push(Delayed::Reply { command, reply });
-                return false;
-            }
-        }
-        true
-    }
-
-    fn replied(&mut self, command: RowId, reply: Reply) {
-        let wanted = self.kafka.tasks[command.partition() as usize][command.offset() as usize].1;
-        self.oracle.replied(command, wanted, reply);
+    pub fn slot_of(&self, row: &Waiting) -> Slot {
+        self.routes.slot_at(row.key.shard, row.key.due_at)
     }
 
     /// Sends one record to `due`; false where it is not acked.
@@ -331,8 +269,6 @@ impl World {
                 let _answer = self.redis[usize::from(slot.0)].run(&action, &mut grip, self.now);
             }
             Delayed::Due { slot, item } => self.append_due(slot, item),
-            Delayed::Ack { partition, record } => self.append_ack(partition, record),
-            Delayed::Reply { command, reply } => self.replied(command, reply),
             Delayed::End { producer, fate } => {
                 if self.kafka.end(producer, fate, self.now).is_ok() {
                     self.judge();
@@ -354,14 +290,6 @@ impl World {
     pub fn judge(&mut self) {
         for txn in std::mem::take(&mut self.kafka.decided) {
             self.oracle.decided(&self.kafka, &self.db, txn);
-            let Txn { fate, ref sent, .. } = self.kafka.txns[txn];
-            let aborted = fate == Fate::Aborted;
-            if aborted && !self.rough {
-                continue; // nobody who reads uncommitted is left
-            }
-            let acked = |sent: &&Sent| !sent.dead && (sent.on_ack || sent.row_gen.id.offset() % 8 == 3);
-            self.inbox
-                .extend(sent.iter().filter(acked).map(|sent| Delivery { row_gen: sent.row_gen, aborted }));
         }
     }
 

@@ -29,16 +29,6 @@ impl Task {
             .with("duestream-due-at", &due_at.to_string())
     }
 
-    /// A command that changes the task known as `id` and asks for its answer; the correlation is `correlation`.
-    pub fn change(op: &str, id: &str, correlation: &str) -> Task {
-        let task =
-            Task { key: Some(id.as_bytes().to_vec()), value: None, headers: Vec::new(), partition: None };
-        task.with("duestream-op", op)
-            .with("duestream-task-id", id)
-            .with("duestream-reply", "true")
-            .with("duestream-correlation", correlation)
-    }
-
     /// A record with a value and nothing else.
     pub fn bare(value: &[u8]) -> Task {
         Task { key: None, value: Some(value.to_vec()), headers: Vec::new(), partition: None }

@@ -113,15 +113,11 @@ impl World {
 
     /// Publishes commands on `tasks` in order and waits for the broker's acks.
     pub async fn submit(&self, tasks: &[Task]) -> Result<()> {
-        self.publish(&self.pipeline.names().tasks(), tasks).await
-    }
-
-    /// Publishes records on any topic in order and waits for the broker's acks.
-    pub async fn publish(&self, topic: &str, tasks: &[Task]) -> Result<()> {
+        let topic = self.pipeline.names().tasks();
         let mut waiting = Vec::with_capacity(tasks.len());
         for task in tasks {
             let headers = task.owned_headers();
-            let mut record = FutureRecord::<[u8], [u8]>::to(topic);
+            let mut record = FutureRecord::<[u8], [u8]>::to(&topic);
             record.key = task.key.as_deref();
             record.payload = task.value.as_deref();
             record.partition = task.partition;
@@ -164,22 +160,6 @@ impl World {
             Ok(records)
         })
         .await?
-    }
-
-    /// Answers by correlation (`answer`, or `answer reason`), once there are `count`. One that was told twice was told alike.
-    pub async fn answers(&self, count: usize) -> Result<BTreeMap<String, String>> {
-        let mut answers = BTreeMap::new();
-        for reply in self.delivered(&[&self.pipeline.names().replies()], count).await? {
-            let of = |name: &str| reply.header(&format!("duestream-reply-{name}")).unwrap_or_default();
-            let answer = format!("{} {}", of("answer"), of("reason")).trim_end().to_owned();
-            let before = answers.insert(of("correlation").to_owned(), answer.clone());
-            anyhow::ensure!(
-                before.is_none_or(|before| before == answer),
-                "two answers to {}",
-                of("correlation")
-            );
-        }
-        Ok(answers)
     }
 
     /// Everything that stands on `topics` now.

@@ -19,19 +19,14 @@ use std::sync::Arc;
 /// With the configuration's defaults but for what `file` says.
 pub(crate) fn deps(pipeline: &TestPipeline, file: &str) -> Arc<Deps> {
     let config = load_from::<Config>(Some(file), std::iter::empty()).unwrap().config;
-    let producer = Arc::new(BatchProducer::new(&pipeline.cluster, &BatchSettings::new("test")).unwrap());
+    let producer = BatchProducer::new(&pipeline.cluster, &BatchSettings::new("test")).unwrap();
     Arc::new(Deps {
         db: pipeline.db.db.clone(),
-        emission: Emission::new(producer.clone(), pipeline.names.due()),
-        producer,
-        admin: pipeline.admin.clone(),
-        names: pipeline.names.clone(),
+        emission: Emission::new(Arc::new(producer), pipeline.names.due()),
         journal: pipeline.journal,
         shards: pipeline.shards,
         slots: pipeline.slots,
         reemit: config.reemit,
-        stalls: config.stalls,
-        changes: config.changes,
         purge: config.purge,
         backoff: Backoff::default(),
         servers: Readiness::default().gate("servers", "test"),

@@ -3,7 +3,6 @@
 
 mod delivery;
 mod fidelity;
-mod limits;
 mod rig;
 mod takeover;
 mod topics;

@@ -6,7 +6,7 @@ use runtime::kafka::{
     Admin, BatchProducer, BatchSettings, Cluster, JournalReader, OutRecord, Record, TopicSpec,
 };
 use runtime::lifecycle::{Ended, Lifecycle};
-use schemas::due::{Completion, Deliver, DueKind, DueRecord, RetryOptions};
+use schemas::due::{Completion, Deliver, DueKind, DueRecord};
 use schemas::ids::{Generation, RowId, Shard};
 use schemas::journal::{EntryKind, JournalKind, JournalRecord};
 use schemas::record::Header;
@@ -80,7 +80,6 @@ impl Rig {
         for topic in [rig.names.due(), rig.names.slots(), rig.names.dead()] {
             rig.topic(&topic, slots, &[]).await;
         }
-        rig.topic(&rig.names.control(), 1, &[("cleanup.policy", "compact")]).await;
         rig.topic(&rig.names.journal(), slots, &[("message.timestamp.type", "LogAppendTime")]).await;
         rig
     }
@@ -297,7 +296,6 @@ pub(crate) fn due(id: u64, topic: &str, due_at: i64) -> DueRecord {
         progress: None,
         history: vec![],
         bury: None,
-        retry: RetryOptions::default(),
     };
     DueRecord {
         id: RowId(id),

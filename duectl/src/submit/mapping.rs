@@ -3,15 +3,14 @@
 use super::rows::Row;
 use super::template::Template;
 use super::timeline::Timeline;
-use crate::ask;
 use crate::cli::SubmitArgs;
 use runtime::kafka::OutRecord;
-use schemas::command::{Command, HEADER_PREFIX, Rules, Schedule, record_key};
+use schemas::command::{Command, HEADER_PREFIX, HeaderView, KnownSchemas, ParseError, RecordView, Rules};
 use schemas::record::Header;
 use std::sync::Arc;
 
 /// Fields that a template may fill, in the order of their headers.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 11] = [
     "due-at",
     "delay",
     "topic",
@@ -19,20 +18,13 @@ const FIELDS: [&str; 18] = [
     "shard-key",
     "partition",
     "expires-at",
-    "completion",
-    "max-attempts",
-    "backoff",
-    "ack-timeout",
-    "max-stalls",
-    "spread",
-    "window",
     "reply",
     "correlation",
     "key",
     "value",
 ];
 /// How many of them are headers as they are: all but key and value.
-const HEADER_FIELDS: usize = 16;
+const HEADER_FIELDS: usize = 9;
 
 /// Which template fills which field.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +41,7 @@ pub(crate) struct Mapping {
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub(crate) record: OutRecord,
-    pub(crate) command: Schedule,
+    pub(crate) command: Command,
 }
 
 impl Mapping {
@@ -64,13 +56,6 @@ impl Mapping {
             ("shard-key", &args.shard_key),
             ("partition", &args.partition),
             ("expires-at", &args.expires_at),
-            ("completion", &args.completion),
-            ("max-attempts", &args.max_attempts),
-            ("backoff", &args.backoff),
-            ("ack-timeout", &args.ack_timeout),
-            ("max-stalls", &args.max_stalls),
-            ("spread", &args.spread),
-            ("window", &args.spread_window),
             ("reply", &args.reply.then(|| "true".to_owned())),
             ("correlation", &args.correlation),
             ("key", &args.key),
@@ -157,10 +142,13 @@ impl Mapping {
         match field("key")? {
             Some(key) => record.key = Some(key.into_bytes().into()),
             None => {
-                let given = |name: &str| field(name).map(|text| text.filter(|text| !text.is_empty()));
-                let (shard_key, task_id) = (given("shard-key")?, given("task-id")?);
-                if let Some(key) = record_key(None, shard_key.as_deref(), task_id.as_deref()) {
-                    record.key = Some(key.to_vec().into());
+                // All commands of one task carry the same Kafka key, also where the callback has none.
+                let identity = match field("shard-key")?.filter(|text| !text.is_empty()) {
+                    Some(shard_key) => Some(shard_key),
+                    None => field("task-id")?.filter(|text| !text.is_empty()),
+                };
+                if let Some(identity) = identity {
+                    record.key = Some(identity.into_bytes().into());
                     record.headers.push(Header { name: format!("{HEADER_PREFIX}key"), value: None });
                 }
             }
@@ -176,11 +164,22 @@ impl Mapping {
 }
 
 /// What ingest will make of the record.
-fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Schedule, String> {
-    match ask::check(record, rules, now)? {
-        Command::Schedule(schedule) => Ok(*schedule),
-        Command::Change(_) | Command::Replay(_) => Err("it schedules nothing".to_owned()),
-    }
+fn read_back(record: &OutRecord, rules: &Rules, now: i64) -> Result<Command, String> {
+    let headers: Vec<HeaderView<'_>> = record
+        .headers
+        .iter()
+        .map(|h| HeaderView { name: h.name.as_bytes(), value: h.value.as_deref() })
+        .collect();
+    let view = RecordView {
+        key: record.key.as_deref(),
+        value: record.value.as_deref(),
+        headers: &headers,
+        timestamp_at: now,
+    };
+    Command::parse(&view, rules, &KnownSchemas::shipped()).map_err(|error| match error {
+        ParseError::Refused(refused) => refused.refusal.message,
+        ParseError::NeedsSchema(id) => format!("the value is framed with schema id {id} of a registry"),
+    })
 }
 
 impl Draft {

@@ -72,10 +72,9 @@ impl Config {
     fn complete(&self, source: &Source, names: &Names, topics: &[String]) -> SourceRules {
         let allow =
             Some(&source.callback.allow).filter(|own| !own.is_empty()).unwrap_or(&self.callback.allow);
-        let topic = topic_of(source, names);
         SourceRules {
+            topic: topic_of(source, names),
             rules: Rules {
-                defaults: self.defaults_of(&topic),
                 internal_prefix: names.prefix().to_owned(),
                 // Else a tenant's task could be delivered to where another tenant submits.
                 internal_topics: topics.to_vec(),
@@ -85,7 +84,6 @@ impl Config {
                     own => own,
                 },
             },
-            topic,
             unknown_topic: match source.callback.unknown_topic {
                 SourceUnknownTopic::Inherit => self.callback.unknown_topic,
                 SourceUnknownTopic::Refuse => UnknownTopic::Refuse,
@@ -96,8 +94,6 @@ impl Config {
 
     pub(super) fn check_sources(&self, v: &mut Violations) {
         let names = self.topics.names();
-        let topics: Vec<String> = self.sources.iter().map(|source| topic_of(source, &names)).collect();
-        self.check_defaults(&topics, v);
         let mut seen = BTreeMap::new();
         for (index, source) in self.sources.iter().enumerate() {
             let key = |name: &str| format!("sources.{index}.{name}");

@@ -1,23 +1,20 @@
 //! The transaction of a batch of commands: judged, inserted, positions moved.
 
-use super::changes::{self, Decided, Wanted};
 use crate::deps::Deps;
 use crate::metrics::{RECORDS, REJECTED};
 use crate::partition::Commit;
 use crate::turn::{Stop, Turn};
 use protocol::admission::{self, ContentHash, Identity, Offer, Verdict};
 use protocol::route::shard_of;
-use protocol::spread;
 use runtime::kafka::Record;
 use runtime::store::change::{self, Owed, OwedReply};
 use runtime::store::position::{self, Fences};
 use runtime::store::tasks::{self, NewTask};
-use runtime::store::{PendingRow, StoreError, shard};
-use schemas::command::{Asked, ReasonCode, Refusal, Refused, Rules, Schedule};
+use runtime::store::{PendingRow, StoreError};
+use schemas::command::{Asked, Command, ReasonCode, Refusal, Refused};
 use schemas::ids::{Generation, RowId, SourceId};
 use schemas::reply::Answer;
 use schemas::row::RowHistory;
-use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Tries in a row that may meet a key that was taken since they looked.
@@ -31,23 +28,14 @@ pub struct Parsed {
     /// When it was looked at.
     pub received_at: i64,
     /// What it says, or why it is refused.
-    pub outcome: Result<Valid, Box<Refused>>,
+    pub outcome: Result<Candidate, Box<Refused>>,
 }
 
 /// A valid command.
 #[derive(Debug)]
-pub enum Valid {
-    /// A new task.
-    Schedule(Box<Candidate>),
-    /// Another fate for a task.
-    Change(Box<Wanted>),
-}
-
-/// A valid command to schedule a task.
-#[derive(Debug)]
 pub struct Candidate {
     /// What it says.
-    pub command: Schedule,
+    pub command: Command,
     offer: Offer,
     task: NewTask,
 }
@@ -59,9 +47,6 @@ pub struct Admitted {
     pub accepted: Accepted,
     /// What has to be said.
     pub owed: Vec<Owed>,
-    /// Rows that were changed, to be looked at.
-    pub look: BTreeSet<RowId>,
-    changed: Decided,
     duplicates: usize,
 }
 
@@ -87,9 +72,7 @@ impl Admitted {
     /// Counts the outcomes.
     pub fn count(&self, source: &str) {
         let accepted = self.accepted.tasks.len() + self.accepted.again.len();
-        self.changed.count(source);
-        let refusals =
-            || self.owed.iter().filter(|owed| !owed.of_change).filter_map(|owed| owed.refusal.as_ref());
+        let refusals = || self.owed.iter().filter_map(|owed| owed.refusal.as_ref());
         for (outcome, n) in
             [("accepted", accepted), ("duplicate", self.duplicates), ("rejected", refusals().count())]
         {
@@ -116,8 +99,7 @@ impl Parsed {
     pub fn refused(self, error: &StoreError) -> Parsed {
         let refusal = Refusal::of_record(ReasonCode::RefusedByStore, &error.to_string());
         let asked = match self.outcome {
-            Ok(Valid::Schedule(candidate)) => candidate.command.reply,
-            Ok(Valid::Change(wanted)) => wanted.reply,
+            Ok(candidate) => candidate.command.reply,
             Err(refused) => refused.asked,
         };
         Parsed { outcome: Err(Box::new(Refused { refusal, asked })), ..self }
@@ -151,7 +133,7 @@ fn owed_for(candidate: &Candidate, verdict: &Verdict, received_at: i64) -> Optio
         Verdict::Accepted | Verdict::AlreadyAccepted | Verdict::Duplicate { .. } => None,
     };
     let (answer, due_at) = match verdict {
-        Verdict::Accepted | Verdict::AlreadyAccepted => (Answer::Accepted, Some(candidate.task.row.due_at)),
+        Verdict::Accepted | Verdict::AlreadyAccepted => (Answer::Accepted, Some(command.due_at)),
         Verdict::Duplicate { .. } => (Answer::Duplicate, None),
         Verdict::Conflict { .. } => (Answer::Conflict, None),
     };
@@ -168,22 +150,13 @@ fn owed_for(candidate: &Candidate, verdict: &Verdict, received_at: i64) -> Optio
 
 impl Candidate {
     /// A candidate with all that will be written for it.
-    pub fn new(id: RowId, mut command: Schedule, created_at: i64, shards: u16) -> Candidate {
+    pub fn new(id: RowId, command: Command, created_at: i64, shards: u16) -> Candidate {
         let task_id = command.task_id(id).into_owned();
         let identity = Identity(command.identity(id));
         let content = ContentHash(command.content_hash);
-        // A function of the identity: a resubmission lands on the same instant.
-        let due_at = spread::due_at(
-            &identity,
-            command.due_at,
-            command.options.expires_at,
-            command.spread,
-            command.window,
-        );
-        command.options.asked_at = (due_at != command.due_at).then_some(command.due_at);
         let row = PendingRow {
             shard: shard_of(&task_id, command.shard_key.as_deref(), shards),
-            due_at,
+            due_at: command.due_at,
             id,
             generation: Generation(1),
             attempt: 1,
@@ -203,23 +176,15 @@ impl Candidate {
 }
 
 /// Judges a batch and commits it together with its positions.
-pub async fn batch(
-    deps: &Deps,
-    rules: &Rules,
-    parsed: Vec<Parsed>,
-    commit: &Commit,
-    turn: &Turn,
-) -> Result<Admitted, Stop> {
+pub async fn batch(deps: &Deps, parsed: Vec<Parsed>, commit: &Commit, turn: &Turn) -> Result<Admitted, Stop> {
     let journal = deps.journal(turn).await?;
     let mut candidates = Vec::with_capacity(parsed.len());
-    let mut wanted: Vec<Wanted> = Vec::new();
     let mut refused = Vec::new();
     let mut received_at = 0;
     for Parsed { id, received_at: at, outcome } in parsed {
         received_at = at;
         match outcome {
-            Ok(Valid::Schedule(candidate)) => candidates.push(*candidate),
-            Ok(Valid::Change(change)) => wanted.push(*change),
+            Ok(candidate) => candidates.push(candidate),
             Err(refused_for) => {
                 let Refused { refusal, asked } = *refused_for;
                 let reply = asked.map(|asked| reply_to_refused(asked, &refusal));
@@ -229,46 +194,29 @@ pub async fn batch(
     }
     let offers: Vec<Offer> = candidates.iter().map(|candidate| candidate.offer).collect();
     let collisions = AtomicU32::new(0);
-    let transaction = || async {
-        // Before the rows are committed, and before they are known to be missing.
-        let mut session = turn.db().session().await?;
-        let fences = position::fences(&mut session, journal).await?;
-        let identities = offers.iter().map(|offer| offer.identity);
-        let known = tasks::lookup(&mut session, identities.chain(changes::identities(&wanted))).await?;
-        let shards = changes::shards_of(&mut session, &changes::rows_of(&wanted, &known)).await?;
-        drop(session);
-        let judged = admission::judge(&offers, &known);
-        let rows: Vec<&NewTask> = judged.inserts.iter().map(|index| &candidates[*index].task).collect();
-        let mut owed = refused.clone();
-        let judged_each = candidates.iter().zip(&judged.verdicts);
-        owed.extend(judged_each.filter_map(|(candidate, verdict)| owed_for(candidate, verdict, received_at)));
-        let mut tx = turn.db().begin("tasks_apply").await?;
-        commit.advance(&mut tx).await?;
-        let cursors =
-            if shards.is_empty() { Vec::new() } else { shard::lock_shared(&mut tx, &shards).await? };
-        tasks::insert(&mut tx, &rows).await.map_err(|error| taken(error, &collisions))?;
-        let mut changed = Decided::default();
-        if !wanted.is_empty() {
-            let cursors: HashMap<_, _> = cursors.into_iter().map(|row| (row.shard, row.cursor_at)).collect();
-            match changes::apply(&mut tx, &wanted, &known, &rows, &cursors, rules, received_at).await? {
-                Some(done) => changed = done,
-                None => {
-                    tx.rollback().await?;
-                    return Ok(None);
-                }
-            }
-        }
-        owed.append(&mut changed.owed);
-        change::owe(&mut tx, &owed).await?;
-        tx.commit().await?;
-        Ok(Some((judged, owed, changed, fences)))
-    };
-    let (judged, owed, changed, fences) = loop {
-        if let Some(done) = turn.store(transaction).await? {
-            break done;
-        }
-        // A row came back into `pending` between two looks: the next one finds it there.
-    };
+    let written = turn
+        .store(|| async {
+            // Before the rows are committed, and before they are known to be missing.
+            let mut session = turn.db().session().await?;
+            let fences = position::fences(&mut session, journal).await?;
+            let known = tasks::lookup(&mut session, offers.iter().map(|offer| offer.identity)).await?;
+            drop(session);
+            let judged = admission::judge(&offers, &known);
+            let rows: Vec<&NewTask> = judged.inserts.iter().map(|index| &candidates[*index].task).collect();
+            let mut owed = refused.clone();
+            let judged_each = candidates.iter().zip(&judged.verdicts);
+            owed.extend(
+                judged_each.filter_map(|(candidate, verdict)| owed_for(candidate, verdict, received_at)),
+            );
+            let mut tx = turn.db().begin("tasks_apply").await?;
+            commit.advance(&mut tx).await?;
+            tasks::insert(&mut tx, &rows).await.map_err(|error| taken(error, &collisions))?;
+            change::owe(&mut tx, &owed).await?;
+            tx.commit().await?;
+            Ok((judged, owed, fences))
+        })
+        .await?;
+    let (judged, owed, fences) = written;
     let again = judged
         .verdicts
         .iter()
@@ -285,8 +233,7 @@ pub async fn batch(
         .filter_map(|index| candidates[*index].take())
         .map(|candidate| candidate.task)
         .collect();
-    let look = changed.effects.look.clone();
-    Ok(Admitted { accepted: Accepted { tasks, again, fences }, owed, look, changed, duplicates })
+    Ok(Admitted { accepted: Accepted { tasks, again, fences }, owed, duplicates })
 }
 
 /// A duplicate key is somebody else's insert between our look and our insert: the next look finds it. Where it never

@@ -1,9 +1,8 @@
 //! From bytes to commands: parsed, young enough, and meant for a topic that is there.
 
 use super::Tasks;
-use super::admit::{Candidate, Parsed, Valid, row_id};
-use super::callback::{self, Topics};
-use super::changes::Wanted;
+use super::admit::{Candidate, Parsed, row_id};
+use super::callback::Wanted;
 use crate::registry::BatchSchemas;
 use crate::turn::{Stop, Turn};
 use protocol::admission;
@@ -11,7 +10,6 @@ use runtime::kafka::{Cut, Record};
 use schemas::command::{
     Command, HEADER_PREFIX, HeaderView, ParseError, ReasonCode, RecordView, Refusal, Refused, WriterSchemas,
 };
-use schemas::ids::RowId;
 use std::collections::HashSet;
 
 /// Parsed at a stretch.
@@ -34,38 +32,24 @@ pub async fn batch(tasks: &Tasks, batch: &[Record], turn: &Turn) -> Result<Vec<P
     }
     fetch(&mut read, &mut schemas, turn, |at, schemas| command(tasks, &batch[at], now, schemas)).await?;
 
-    let mut wanted = callback::Wanted::new();
-    for (topic, partition) in read.iter().filter_map(|read| read.as_ref().ok()?.target()) {
-        let asked = wanted.entry(topic).or_default();
-        *asked = partition.max(*asked);
+    let mut wanted = Wanted::new();
+    for command in read.iter().filter_map(|read| read.as_ref().ok()) {
+        let asked = wanted.entry(&command.callback_topic).or_default();
+        *asked = command.options.partition.max(*asked);
     }
     let topics = tasks.deps.callbacks.look_up(&wanted, tasks.rules.unknown_topic, turn).await?;
     let parsed = batch.iter().zip(read).map(|(record, read)| {
         let id = row_id(tasks.source, record);
-        let checked = read.map_err(refused).and_then(|command| meant_for(command, &topics, record));
-        let outcome = checked.map(|command| valid(tasks, id, command, record.at));
+        let outcome = read.map_err(refused).and_then(|command| {
+            let name = |field: &str| name_of(record, field);
+            match topics.check(&command.callback_topic, command.options.partition, name) {
+                Ok(()) => Ok(Candidate::new(id, command, record.at, tasks.deps.shards)),
+                Err(refusal) => Err(Box::new(Refused { refusal, asked: command.reply })),
+            }
+        });
         Parsed { id, received_at: now, outcome }
     });
     Ok(parsed.collect())
-}
-
-/// A command whose callback topic is there, as far as it names one.
-fn meant_for(command: Command, topics: &Topics, record: &Record) -> Result<Command, Box<Refused>> {
-    let Some((topic, partition)) = command.target() else { return Ok(command) };
-    match topics.check(topic, partition, |field| name_of(record, field)) {
-        Ok(()) => Ok(command),
-        Err(refusal) => Err(Box::new(Refused { refusal, asked: command.reply().cloned() })),
-    }
-}
-
-fn valid(tasks: &Tasks, id: RowId, command: Command, at: i64) -> Valid {
-    match command {
-        Command::Schedule(schedule) => {
-            Valid::Schedule(Box::new(Candidate::new(id, *schedule, at, tasks.deps.shards)))
-        }
-        Command::Change(change) => Valid::Change(Box::new(Wanted::of_change(id, at, &change))),
-        Command::Replay(replay) => Valid::Change(Box::new(Wanted::of_replay(id, at, *replay))),
-    }
 }
 
 /// Fetches the schemas that are asked for and reads again what was written with them.
@@ -134,7 +118,7 @@ fn command(
     if let Some(refusal) = broken {
         // Whatever else is wrong: what was read of its headers is not what was written.
         let asked = match parsed {
-            Ok(command) => command.reply().cloned(),
+            Ok(command) => command.reply,
             Err(ParseError::Refused(refused)) => refused.asked,
             // Not worth a question: it is refused whatever its schema says.
             Err(ParseError::NeedsSchema(_)) => None,
@@ -143,7 +127,7 @@ fn command(
     }
     let command = parsed?;
     let refuse = |code, problem: &str| {
-        let refused = Refused { refusal: Refusal::of_record(code, problem), asked: command.reply().cloned() };
+        let refused = Refused { refusal: Refusal::of_record(code, problem), asked: command.reply.clone() };
         Err(ParseError::Refused(Box::new(refused)))
     };
     if admission::is_past_window(record.at, now, tasks.deps.cfg.tasks.dedup_window.as_ms()) {

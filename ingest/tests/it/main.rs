@@ -1,14 +1,8 @@
 //! ingest against real servers. `./dev test` gives their addresses; without them the tests fail and say so.
 #![allow(clippy::unwrap_used, reason = "a test that unwraps nothing has failed")]
 
-mod acks;
 mod admission;
-mod answers;
-mod changes;
-mod commands;
 mod journal;
-mod life;
-mod limits;
 mod outages;
 mod pipeline;
 mod registry;

@@ -6,9 +6,9 @@ use super::io::{Action, Lane, Target};
 use super::precheck::{Check, Lookup, check};
 use super::running::{Context, Gather, Running, Work};
 use super::steps::After;
-use crate::slot_store::{Claims, Entry, SlotState, Topic, topic_of};
+use crate::slot_store::{Claims, Entry, SlotState, Topic};
 use schemas::delivery::DeadReason;
-use schemas::due::{Completion, Deliver, DueKind, DueRecord};
+use schemas::due::{Deliver, DueKind, DueRecord};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -31,8 +31,7 @@ impl Running {
             cx.events.push(Event::Alarm(Alarm::BrokenMembers, format!("{} members", claims.dropped)));
         }
         let clock = cx.now.local_at.min(state.redis_at);
-        // By queue, and by topic: a limit holds for both queues together.
-        let (mut taken, mut by_topic): (HashMap<Topic, u32>, HashMap<Topic, u32>) = Default::default();
+        let mut taken: HashMap<Topic, u32> = HashMap::new();
         for claimed in claims.claimed {
             *taken.entry(Topic::clone(&claimed.topic)).or_default() += 1;
             gather.bytes += claimed.body.as_bytes().len();
@@ -48,15 +47,9 @@ impl Running {
                 cx.events.push(Event::Alarm(Alarm::ClaimedEarly, text));
                 gather.early.push(Entry { topic: claimed.topic, member: claimed.member });
             } else {
-                let topic = topic_of(&claimed.topic);
-                *by_topic.entry(Topic::clone(&topic)).or_default() += 1;
-                if on_ack(&record) {
-                    cx.throttle.lifted(&topic);
-                }
                 gather.claimed.push((claimed.topic, Arc::new(record)));
             }
         }
-        by_topic.iter().for_each(|(topic, n)| cx.throttle.claimed(topic, *n, cx.now));
         let still: HashSet<Topic> = claims.due.into_iter().map(|due| due.topic).collect();
         if gather.lane == Lane::Main {
             cx.robin.served(&gather.quotas, &taken, &still);
@@ -70,7 +63,7 @@ impl Running {
             self.claim_not_before_ms = cx.now.mono_ms + 1;
             return After::Go;
         }
-        let mut topics: Vec<Topic> = gather.claimed.iter().map(|(queue, _)| topic_of(queue)).collect();
+        let mut topics: Vec<Topic> = gather.claimed.iter().map(|(topic, _)| Topic::clone(topic)).collect();
         topics.sort();
         topics.dedup();
         self.go(Work::LookUp(gather), Action::LookUp { topics, fresh: false });
@@ -97,14 +90,10 @@ impl Running {
         let mut batch = Batch::new(gather.lane, cx.now.local_at, cx.now.mono_ms);
         let mut back = gather.early;
         self.sticky = self.sticky.wrapping_add(1);
-        for (queue, record) in gather.claimed {
-            let topic = topic_of(&queue);
-            let entry = Entry { topic: Topic::clone(&queue), member: record.row_gen() };
+        for (topic, record) in gather.claimed {
+            let entry = Entry { topic: Topic::clone(&topic), member: record.row_gen() };
             if self.settled.contains(entry.member) {
                 self.leftovers.push(entry);
-                if on_ack(&record) {
-                    cx.throttle.landed(&topic);
-                }
                 continue;
             }
             let lookup = facts.get(&topic).unwrap_or(&Lookup::Unavailable);
@@ -112,14 +101,11 @@ impl Running {
                 Some(target) => target,
                 None => {
                     back.push(entry);
-                    if on_ack(&record) {
-                        cx.throttle.landed(&topic);
-                    }
                     continue;
                 }
             };
             let to_dead = matches!(target, Target::Dead { .. });
-            let flight = Flight { topic, queue, record, target };
+            let flight = Flight { topic, record, target };
             // Burials need no quarantine: their records go to `dead`.
             if to_dead && batch.lane == Lane::Quarantine {
                 self.carry.push(flight)
@@ -166,10 +152,6 @@ fn claim_more(
     gather.rounds += 1;
     gather.quotas = cx.robin.quotas(&gather.topics, room);
     cap(&mut gather.quotas, room);
-    cx.throttle.cap(&mut gather.quotas, cx.now);
-    if gather.quotas.is_empty() {
-        return None;
-    }
     Some(Action::Claim { now_at: cx.now.local_at, quotas: gather.quotas.clone(), max_bytes: bytes })
 }
 
@@ -214,7 +196,7 @@ fn target_of(
 fn doubtful(cx: &Context<'_>, gather: &Gather) -> Vec<Topic> {
     let never = |topic: &Topic, record: &DueRecord| {
         let DueKind::Deliver(deliver) = &record.kind else { return false };
-        let Some(lookup) = gather.facts.get(&topic_of(topic)) else { return false };
+        let Some(lookup) = gather.facts.get(topic) else { return false };
         bury_at(deliver, cx.now.local_at).is_none()
             && matches!(check(record, deliver, lookup, 0), Check::Never(_))
     };
@@ -222,16 +204,11 @@ fn doubtful(cx: &Context<'_>, gather: &Gather) -> Vec<Topic> {
         .claimed
         .iter()
         .filter(|(topic, record)| never(topic, record))
-        .map(|(queue, _)| topic_of(queue))
+        .map(|(topic, _)| Topic::clone(topic))
         .collect();
     topics.sort();
     topics.dedup();
     topics
-}
-
-/// Whether it is in flight until its consumer says so.
-pub(super) fn on_ack(record: &DueRecord) -> bool {
-    matches!(&record.kind, DueKind::Deliver(deliver) if deliver.completion == Completion::OnAck)
 }
 
 fn bury_at(deliver: &Deliver, now_at: i64) -> Option<&str> {

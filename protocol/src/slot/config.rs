@@ -3,8 +3,6 @@
 /// How a slot behaves. Durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotConfig {
-    /// How many slots share the limits of callback topics.
-    pub slots: u16,
     /// W: how far back journal and `due` are read where Redis cannot say (horizon + `scan.bucket_max` + grace + 60 s).
     pub window_ms: i64,
     /// Idle for so long: a journal record without entries.
@@ -50,7 +48,6 @@ pub struct SlotConfig {
 impl Default for SlotConfig {
     fn default() -> SlotConfig {
         SlotConfig {
-            slots: 8,
             window_ms: 210_000,
             heartbeat_ms: 2_000,
             batch_entries: 500,

@@ -31,9 +31,6 @@ pub enum Verdict {
     Hold,
     /// Its fence lies below what is known: it cannot be judged.
     BelowLow,
-    /// Its topic is limited, and has more than its share of a slot that is full: it is handed back, to be emitted again
-    /// later, so that the others find room.
-    Shed,
     /// No due record at all: its bytes go to `rejected`.
     Stray,
 }

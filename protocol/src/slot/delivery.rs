@@ -11,8 +11,6 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) topic: Topic,
-    /// Where it was claimed.
-    pub(super) queue: Topic,
     pub(super) record: Arc<DueRecord>,
     pub(super) target: Target,
 }
@@ -23,7 +21,7 @@ impl Flight {
     }
 
     pub(super) fn entry(&self) -> Entry {
-        Entry { topic: Topic::clone(&self.queue), member: self.row_gen() }
+        Entry { topic: Topic::clone(&self.topic), member: self.row_gen() }
     }
 }
 

@@ -184,8 +184,6 @@ pub enum Event {
     Dropped(Drop, usize),
     /// Due records could not be judged.
     Stale(usize),
-    /// Due records of limited topics with too much in Redis already were handed back, to be emitted again later.
-    Shed(usize),
     /// Withdraws wait for the outcome of a delivery.
     Held(usize),
     /// Records of `due` that are none were copied to `rejected`, or could not be just now.

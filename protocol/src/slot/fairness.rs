@@ -1,7 +1,6 @@
-//! Deficit round robin over the callback topics with something due (R15): no topic waits for another's backlog (I-8), and
-//! no first attempt for a backlog of retries: a topic's two queues share what the topic gets.
+//! Deficit round robin over the callback topics with something due (R15): no topic waits for another's backlog (I-8).
 
-use crate::slot_store::{Quota, Topic, is_retry_queue, topic_of};
+use crate::slot_store::{Quota, Topic};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Most topics in one claim: each brings two keys.
@@ -28,17 +27,9 @@ impl RoundRobin {
             }
         }
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let mut queues: HashMap<Topic, u32> = HashMap::new();
-        due.iter().for_each(|queue| *queues.entry(topic_of(queue)).or_default() += 1);
-        let whole = (limit / u32::try_from(queues.len().max(1)).unwrap_or(u32::MAX)).max(LEAST_QUANTUM);
+        let quantum = (limit / u32::try_from(due.len().max(1)).unwrap_or(u32::MAX)).max(LEAST_QUANTUM);
         let mut quotas = Vec::new();
         for topic in self.order.iter().take(TOPICS_PER_CLAIM) {
-            let both = queues.get(&topic_of(topic)) == Some(&2);
-            let quantum = match (both, is_retry_queue(topic)) {
-                (false, _) => whole,
-                (true, true) => whole / 2,
-                (true, false) => whole - whole / 2,
-            };
             let share = self.deficit.entry(Topic::clone(topic)).or_default();
             // An unused share is kept, but not hoarded: a topic back from a pause gets no more than two turns at once.
             *share = share.saturating_add(quantum).min(2 * quantum);
@@ -102,28 +93,6 @@ mod tests {
         let taken = play(&mut backlog, &mut robin, 500);
         assert_eq!(taken[&Topic::from("small")], 3);
         assert_eq!(play(&mut backlog, &mut robin, 500)[&Topic::from("big")], 500, "alone it takes all");
-    }
-
-    #[test]
-    fn a_storm_of_retries_delays_no_first_attempt_and_takes_no_share_of_other_topics() {
-        let mut robin = RoundRobin::default();
-        let (fresh, retries) = (Topic::from("a"), Topic::from("a/retry"));
-        let mut backlog = HashMap::from([
-            (Topic::clone(&retries), 2_000),
-            (Topic::from("b"), 100_000),
-            (Topic::clone(&fresh), 40),
-        ]);
-        let taken = play(&mut backlog, &mut robin, 500);
-        assert_eq!((taken[&fresh], taken[&retries], taken[&Topic::from("b")]), (40, 125, 250));
-        let (mut of_a, mut of_b) = (0, 0);
-        for n in 0..8 {
-            backlog.insert(Topic::clone(&fresh), 1_000 + n);
-            let taken = play(&mut backlog, &mut robin, 500);
-            assert!(taken[&fresh] >= 100 && taken[&retries] >= 100, "{taken:?}");
-            of_a += taken[&fresh] + taken[&retries];
-            of_b += taken[&Topic::from("b")];
-        }
-        assert!(of_b >= of_a - 50, "{of_a} and {of_b}");
     }
 
     #[test]

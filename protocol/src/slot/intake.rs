@@ -7,9 +7,7 @@ use super::event::{Alarm, Event};
 use super::logs::DueItem;
 use super::settled::Settled;
 use super::strays::{StrayEnd, Strays};
-use crate::slot_store::{
-    Body, MAX_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic, queue_of, retry_queue,
-};
+use crate::slot_store::{Body, MAX_BYTES, MAX_MEMBERS, PreloadOutcome, PreloadRecord, Topic};
 use schemas::due::{DueKind, DueRecord};
 use schemas::ids::RowGen;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -88,14 +86,7 @@ impl Intake {
     }
 
     /// Decides for the head of the inbox, as much as one script call takes. Changes nothing.
-    /// `shed`: whether a topic has too much here already.
-    pub(super) fn plan(
-        &mut self,
-        settled: &Settled,
-        flying: &HashSet<RowGen>,
-        shed: &dyn Fn(&str) -> bool,
-        mono_ms: i64,
-    ) -> Planned {
+    pub(super) fn plan(&mut self, settled: &Settled, flying: &HashSet<RowGen>, mono_ms: i64) -> Planned {
         let mut bytes = 0;
         let mut head = 0;
         let mut verdicts = Vec::new();
@@ -110,10 +101,6 @@ impl Intake {
             head += 1;
             let verdict =
                 item.record.as_ref().map_or(Verdict::Stray, |record| decide(record, settled, flying));
-            let verdict = match (verdict, &item.record) {
-                (Verdict::Store, Ok(record)) if shed(&record.callback_topic) => Verdict::Shed,
-                (verdict, _) => verdict,
-            };
             if let (Verdict::BelowLow, Ok(record)) = (verdict, &item.record)
                 && record.fence >= given_up
             {
@@ -134,7 +121,7 @@ impl Intake {
         for (item, verdict) in &items {
             match verdict {
                 Verdict::Drop(_) | Verdict::Store => position.pass(item.offset),
-                Verdict::Intent | Verdict::Hold | Verdict::BelowLow | Verdict::Shed | Verdict::Stray => {
+                Verdict::Intent | Verdict::Hold | Verdict::BelowLow | Verdict::Stray => {
                     position.hold(item.offset);
                 }
             }
@@ -143,12 +130,8 @@ impl Intake {
                     DueKind::Deliver(_) => Body::deliver(&item.bytes),
                     DueKind::Withdraw => Body::withdraw(&item.bytes),
                 };
-                // A withdraw does not tell whether its task is a retry.
-                let also =
-                    matches!(record.kind, DueKind::Withdraw).then(|| retry_queue(&record.callback_topic));
                 records.push(PreloadRecord {
-                    topic: queue_of(record),
-                    also,
+                    topic: Topic::from(record.callback_topic.as_str()),
                     member: record.row_gen(),
                     due_at: record.due_at,
                     fence: record.fence,
@@ -171,11 +154,11 @@ impl Intake {
         self.position = plan.position;
         let mut outcomes = outcomes.iter();
         let mut drops: HashMap<Drop, usize> = HashMap::new();
-        let (mut stored, mut stale, mut shed, mut held) = (0, 0, 0, 0);
+        let (mut stored, mut stale, mut held) = (0, 0, 0);
         for (item, verdict) in plan.items {
             let outcome = match verdict {
                 Verdict::Store | Verdict::Intent => outcomes.next(),
-                Verdict::Drop(_) | Verdict::Hold | Verdict::BelowLow | Verdict::Shed | Verdict::Stray => None,
+                Verdict::Drop(_) | Verdict::Hold | Verdict::BelowLow | Verdict::Stray => None,
             };
             match (verdict, item.record.as_ref()) {
                 (Verdict::Drop(why), _) => *drops.entry(why).or_default() += 1,
@@ -193,8 +176,8 @@ impl Intake {
                     held += 1;
                     self.held.entry(record.row_gen()).or_default().push(item);
                 }
-                (Verdict::BelowLow | Verdict::Shed, Ok(record)) => {
-                    *(if verdict == Verdict::Shed { &mut shed } else { &mut stale }) += 1;
+                (Verdict::BelowLow, Ok(record)) => {
+                    stale += 1;
                     let (row_gen, shard, due_at) = (record.row_gen(), record.shard, record.due_at);
                     self.stales.push(Stale { row_gen, shard, due_at, offset: item.offset });
                 }
@@ -202,12 +185,8 @@ impl Intake {
             }
         }
         events.extend(drops.into_iter().map(|(why, n)| Event::Dropped(why, n)));
-        let counts = [
-            (stored, Event::Preloaded(stored)),
-            (stale, Event::Stale(stale)),
-            (shed, Event::Shed(shed)),
-            (held, Event::Held(held)),
-        ];
+        let counts =
+            [(stored, Event::Preloaded(stored)), (stale, Event::Stale(stale)), (held, Event::Held(held))];
         events.extend(counts.into_iter().filter(|(n, _)| *n > 0).map(|(_, event)| event));
     }
 

@@ -3,12 +3,10 @@
 use super::logs::{DueItem, JournalChunk, LogBounds};
 use super::precheck::Lookup;
 use super::strays::{Stray, StrayEnd};
-use crate::limits::SlotView;
 use crate::slot_store::{
-    Claims, Depth, DueTopic, Entry, Positions, PreloadOutcome, PreloadRecord, Quota, Returned, SlotState,
-    TakenOver, Topic,
+    Claims, DueTopic, Entry, Positions, PreloadOutcome, PreloadRecord, Quota, Returned, SlotState, TakenOver,
+    Topic,
 };
-use schemas::control::TopicShare;
 use schemas::due::DueRecord;
 use schemas::ids::RowGen;
 use schemas::journal::{JournalRecord, OwnerToken};
@@ -106,16 +104,6 @@ pub enum Action {
         /// At most so many.
         limit: usize,
     },
-    /// What stands in these queues: script `look`. → [`Input::Surveyed`]
-    Survey {
-        /// Queues of limited topics.
-        queues: Vec<Topic>,
-        /// Up to which score something counts as due.
-        until: i64,
-    },
-    /// Write these on `control`, `None` as a tombstone: the slot's shares of limits. Begins only: what was written comes back
-    /// as [`Input::Limits`]; what was lost is written again. → [`Input::Done`] at once
-    Ask(Vec<(Topic, Option<TopicShare>)>),
     /// Script `claim`. → [`Input::Claimed`]
     Claim {
         /// Local clock; the script takes the lesser of it and Redis TIME.
@@ -234,8 +222,6 @@ pub enum Input {
     Preloaded(Result<(Vec<PreloadOutcome>, SlotState), ScriptFault>),
     /// The first topics.
     Agenda(Result<(Vec<DueTopic>, SlotState), ScriptFault>),
-    /// What stands in the queues that were asked for, in their order.
-    Surveyed(Result<(Vec<Depth>, SlotState), ScriptFault>),
     /// Answer of `claim`.
     Claimed(Result<(Claims, SlotState), ScriptFault>),
     /// What is known of callback topics.
@@ -253,8 +239,6 @@ pub enum Input {
     Reports(SendOutcome),
     /// What became of the strays of the last [`Action::KeepStrays`], in its order.
     Strays(Vec<StrayEnd>),
-    /// What `control` says of limits, as far as it was read. Comes before anything else, and whenever it has changed.
-    Limits(SlotView),
     /// The slot was taken away: everything unsettled is dropped at once.
     AssignmentLost,
     /// Finish what is begun, then stop.

@@ -91,9 +91,9 @@ impl Lanes {
     }
 
     /// Of these topics, the one whose last trial lies furthest back.
-    pub(super) fn least_recent(&self, topics: &[Topic]) -> Option<Topic> {
-        let used = |topic: &&Topic| self.topics.get(*topic).map_or(0, |standing| standing.used);
-        topics.iter().min_by_key(used).map(Topic::clone)
+    pub(super) fn least_recent(&self, topics: &[&Topic]) -> Option<Topic> {
+        let used = |topic: &&&Topic| self.topics.get(**topic).map_or(0, |standing| standing.used);
+        topics.iter().min_by_key(used).map(|topic| Topic::clone(topic))
     }
 
     /// Why this record must be buried without another trial.

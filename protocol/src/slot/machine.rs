@@ -8,7 +8,6 @@ use super::lanes::Lanes;
 use super::running::{Context, Next, Running};
 use super::steps::After;
 use super::takeover::{Progress, TakeOver};
-use super::throttle::Throttle;
 
 /// One assigned slot. See the module's head for how it is driven.
 #[derive(Debug)]
@@ -16,7 +15,6 @@ pub struct Slot {
     config: SlotConfig,
     lanes: Lanes,
     robin: RoundRobin,
-    throttle: Throttle,
     events: Vec<Event>,
     phase: Phase,
     awaiting: bool,
@@ -44,13 +42,12 @@ enum Phase {
 impl Slot {
     /// A slot that was just assigned to us: begins with a take-over.
     pub fn assigned(config: SlotConfig, now: Now) -> Slot {
-        let (lanes, throttle) = (Lanes::new(&config), Throttle::new(config.slots));
+        let lanes = Lanes::new(&config);
         let cause = Event::TakeOver { cause: Cause::Assigned, detail: String::new(), pause_ms: 0 };
         Slot {
             config,
             lanes,
             robin: RoundRobin::default(),
-            throttle,
             events: vec![cause],
             phase: Phase::Pause { until_mono_ms: now.mono_ms },
             awaiting: false,
@@ -84,12 +81,7 @@ impl Slot {
 
     /// Figures for gauges: members and bytes in Redis, fates in memory, bytes of those, topics in quarantine.
     pub fn figures(&self) -> Figures {
-        let mut figures = Figures {
-            quarantined_topics: self.lanes.quarantined(),
-            limited_topics: self.throttle.len(),
-            limited_waiting: self.throttle.waiting(),
-            ..Figures::default()
-        };
+        let mut figures = Figures { quarantined_topics: self.lanes.quarantined(), ..Figures::default() };
         if let Phase::Running(running) = &self.phase {
             figures.members = running.state.members;
             figures.bytes = running.state.bytes;
@@ -130,8 +122,8 @@ impl Slot {
                 todo.take().map_or(Step::Wait { until_mono_ms: None }, Step::Do)
             }
             Phase::Running(running) => {
-                let Slot { config, lanes, robin, throttle, events, .. } = self;
-                let mut cx = Context { config, lanes, robin, throttle, events, now };
+                let Slot { config, lanes, robin, events, .. } = self;
+                let mut cx = Context { config, lanes, robin, events, now };
                 match running.choose(&mut cx, self.stopping) {
                     Next::Do(action) => Step::Do(action),
                     Next::Wait(until_mono_ms) => Step::Wait { until_mono_ms },
@@ -174,11 +166,6 @@ impl Slot {
                     quarantine.outcome = Some(outcome);
                 }
             }
-            Input::Limits(view) => {
-                // A take-over sets the position that counts.
-                let jpos = if let Phase::Running(running) = &self.phase { running.jpos } else { i64::MAX };
-                self.throttle.learn(view, jpos, now);
-            }
             Input::Strays(ends) => {
                 if let Phase::Running(running) = &mut self.phase {
                     running.intake.strays_ended(ends, now.mono_ms, &mut self.events);
@@ -204,7 +191,6 @@ impl Slot {
                             fates: taken.settled.len(),
                             due_pos: taken.due_pos,
                         });
-                        self.throttle.taken_over(taken.token, taken.jpos, now);
                         self.phase = Phase::Running(Box::new(Running::new(*taken, now)));
                     }
                     Progress::Again(cause, detail) => self.doubt(cause, detail, now),
@@ -213,9 +199,9 @@ impl Slot {
                 }
             }
             Phase::Running(running) => {
-                let Slot { config, lanes, robin, throttle, events, .. } = self;
+                let Slot { config, lanes, robin, events, .. } = self;
                 let before = events.len();
-                let mut cx = Context { config, lanes, robin, throttle, events, now };
+                let mut cx = Context { config, lanes, robin, events, now };
                 let after = running.reply(&mut cx, reply);
                 if events[before..].iter().any(|event| matches!(event, Event::Committed { .. })) {
                     self.vain = 0;
@@ -274,10 +260,6 @@ pub struct Figures {
     pub settled_bytes: usize,
     /// Topics that failed and have not succeeded since.
     pub quarantined_topics: usize,
-    /// Topics with a limit.
-    pub limited_topics: usize,
-    /// Tasks of those that are due.
-    pub limited_waiting: i64,
     /// `due[s]` is paused.
     pub paused: bool,
 }

@@ -21,7 +21,6 @@
 //! | `delivery` | one transaction: what goes into it, the outcome rule |
 //! | `lanes` | which topics are quarantined, culprits, delays |
 //! | `fairness` | how many of which topic are claimed |
-//! | `throttle` | what the limits of topics leave, and what is asked of the other slots |
 //! | `precheck` | whether a record can be written at all, and to which partition |
 //! | `running`, `outlook`, `steps` | what is due, what comes next while the slot runs, and what each reply leads to |
 //! | `claims`, `outcome` | from claimed members to a batch; from its launch to its end |
@@ -48,7 +47,6 @@ mod settled;
 mod steps;
 mod strays;
 mod takeover;
-mod throttle;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 //! One transaction from its launch to its end: what is sent, what the reports lead to, what a commit settles.
 
-use super::claims::on_ack;
 use super::delivery::{AfterSend, Batch, after_send};
 use super::event::{Alarm, Cause, Event};
 use super::io::{Action, Lane, SendOutcome, Target, TxnEnd};
@@ -145,12 +144,6 @@ impl Running {
                 }
             }
             self.jpos = self.jpos.max(offset + 1);
-        }
-        for flight in batch.flights.iter().filter(|flight| on_ack(&flight.record)) {
-            match flight.target {
-                Target::Callback { .. } => cx.throttle.delivered(&flight.topic, self.jpos - 1),
-                Target::Dead { .. } => cx.throttle.landed(&flight.topic),
-            }
         }
         batch.intents.iter().for_each(|intent| self.intake.intent_settled(intent));
         batch.stales.iter().for_each(|stale| self.intake.stale_settled(stale));

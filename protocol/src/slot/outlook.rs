@@ -2,22 +2,13 @@
 
 use super::lanes::LaneOf;
 use super::running::{AGENDA, Context, Running};
-use super::throttle::Allowance;
-use crate::slot_store::{DueTopic, Topic, topic_of};
+use crate::slot_store::{DueTopic, Topic};
 
 /// What is due, and when to look again.
 #[derive(Debug, Default)]
 pub(super) struct Outlook {
-    /// Queues of topics that have proved to work.
     pub(super) main: Vec<Topic>,
-    /// The topic whose turn it is on trial.
     pub(super) quarantine: Option<Topic>,
-    /// Queues of topics on trial.
-    pub(super) on_trial: Vec<Topic>,
-    /// Queues of topics with a limit, whether or not that leaves something now.
-    pub(super) limited: Vec<Topic>,
-    /// All that is due was looked at.
-    pub(super) is_complete: bool,
     pub(super) need_agenda: bool,
     pub(super) wake_mono_ms: Option<i64>,
 }
@@ -33,12 +24,8 @@ impl Running {
         let mut outlook = Outlook::default();
         let (now, clock) = (cx.now, self.clock(cx.now));
         let mono_of = |at: i64| now.mono_ms + (at - clock).max(1);
-        let Some(next_at) = self.state.next_due_at else {
-            outlook.is_complete = true;
-            return outlook;
-        };
+        let Some(next_at) = self.state.next_due_at else { return outlook };
         if next_at > clock {
-            outlook.is_complete = true;
             outlook.wake(mono_of(next_at));
             return outlook;
         }
@@ -50,26 +37,15 @@ impl Running {
             outlook.need_agenda = true;
             return outlook;
         };
-        outlook.is_complete = true;
         let mut candidates = Vec::new();
-        for DueTopic { topic: queue, earliest_at } in agenda {
-            let topic = topic_of(queue);
-            let due_later = *earliest_at > clock;
-            if !due_later && cx.throttle.is_limited(&topic) {
-                outlook.limited.push(Topic::clone(queue));
-                if let Allowance::Nothing(until) = cx.throttle.allowance(&topic, now) {
-                    until.into_iter().for_each(|until| outlook.wake(until));
-                    continue;
-                }
-            }
-            match (cx.lanes.lane_of(&topic), due_later) {
-                (LaneOf::Main, false) => outlook.main.push(Topic::clone(queue)),
+        for DueTopic { topic, earliest_at } in agenda {
+            match (cx.lanes.lane_of(topic), *earliest_at > clock) {
+                (LaneOf::Main, false) => outlook.main.push(Topic::clone(topic)),
                 (LaneOf::Main, true) => outlook.wake(mono_of(*earliest_at)),
                 (LaneOf::Quarantine { not_before_ms }, due_later) => {
                     if due_later || not_before_ms > now.mono_ms {
                         outlook.wake(mono_of(*earliest_at).max(not_before_ms));
                     } else {
-                        outlook.on_trial.push(Topic::clone(queue));
                         candidates.push(topic);
                     }
                 }

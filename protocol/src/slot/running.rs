@@ -13,8 +13,7 @@ use super::outlook::Outlook;
 use super::precheck::Lookup;
 use super::settled::{Below, Settled};
 use super::takeover::Taken;
-use super::throttle::{SURVEY_MS, Throttle};
-use crate::slot_store::{DueTopic, Entry, Quota, SlotState, Topic, is_retry_queue, topic_of};
+use crate::slot_store::{DueTopic, Entry, Quota, SlotState, Topic};
 use schemas::due::DueRecord;
 use schemas::ids::RowGen;
 use schemas::journal::{JournalEntry, OwnerToken};
@@ -31,7 +30,6 @@ pub(super) struct Context<'a> {
     pub(super) config: &'a SlotConfig,
     pub(super) lanes: &'a mut Lanes,
     pub(super) robin: &'a mut RoundRobin,
-    pub(super) throttle: &'a mut Throttle,
     pub(super) events: &'a mut Vec<Event>,
     pub(super) now: Now,
 }
@@ -53,8 +51,6 @@ pub(super) enum Work {
     ReadBelow { below: Below, wanted: i64 },
     Preload(Plan),
     Agenda,
-    Survey,
-    Ask,
     Claim(Gather),
     LookUp(Gather),
     GiveBack { entries: Vec<Entry>, batch: Batch },
@@ -122,8 +118,6 @@ pub(super) struct Running {
     pub(super) journal_mono_ms: i64,
     /// Intake and delivery take turns.
     intake_turn: bool,
-    /// Fresh tasks and retries of a topic on trial take turns.
-    fresh_turn: bool,
     pub(super) sticky: usize,
     aborted_for_stop: bool,
 }
@@ -160,7 +154,6 @@ impl Running {
             claim_not_before_ms: i64::MIN,
             journal_mono_ms: now.mono_ms,
             intake_turn: true,
-            fresh_turn: true,
             sticky: 0,
             aborted_for_stop: false,
         }
@@ -266,17 +259,14 @@ impl Running {
         if outlook.need_agenda {
             return self.start(Work::Agenda, Action::Agenda { limit: AGENDA });
         }
-        if let Some(next) = self.mind_limits(cx, &mut outlook) {
-            return next;
-        }
         if let Some(topic) = outlook.quarantine.take() {
-            let quotas = self.trial_quotas(cx, &topic, &outlook.on_trial);
-            let queues = quotas.iter().map(|quota| Topic::clone(&quota.topic)).collect();
-            return self.claim(cx, Lane::Quarantine, queues, quotas);
+            let limit = cx.lanes.limit(&topic);
+            let quotas =
+                vec![Quota { topic: Topic::clone(&topic), limit: u32::try_from(limit).unwrap_or(u32::MAX) }];
+            return self.claim(cx, Lane::Quarantine, vec![topic], quotas);
         }
         if !outlook.main.is_empty() {
-            let mut quotas = cx.robin.quotas(&outlook.main, cx.config.batch_entries);
-            cx.throttle.cap(&mut quotas, now);
+            let quotas = cx.robin.quotas(&outlook.main, cx.config.batch_entries);
             return self.claim(cx, Lane::Main, outlook.main, quotas);
         }
         let beat_at = self.journal_mono_ms + cx.config.heartbeat_ms;
@@ -297,42 +287,6 @@ impl Running {
             outlook.wake(quarantine.batch.began_mono_ms + cx.config.report_timeout_ms);
         }
         Next::Wait(outlook.wake_mono_ms)
-    }
-
-    /// Looks how much is due of limited topics, and says what this slot wants of their limits.
-    fn mind_limits(&mut self, cx: &mut Context<'_>, outlook: &mut Outlook) -> Option<Next> {
-        if cx.throttle.len() > 0 && outlook.is_complete {
-            if outlook.limited.is_empty() {
-                cx.throttle.nothing_due();
-            } else if cx.throttle.wants_survey(cx.now) {
-                let queues = std::mem::take(&mut outlook.limited);
-                let until = self.clock(cx.now);
-                return Some(self.start(Work::Survey, Action::Survey { queues, until }));
-            } else {
-                outlook.wake(cx.now.mono_ms + SURVEY_MS);
-            }
-        }
-        let asked = cx.throttle.ask(cx.now);
-        (!asked.is_empty()).then(|| self.start(Work::Ask, Action::Ask(asked)))
-    }
-
-    /// What of a topic on trial goes into its next transaction: of both its queues, and where only one member may go, of
-    /// each in turn.
-    fn trial_quotas(&mut self, cx: &Context<'_>, topic: &Topic, on_trial: &[Topic]) -> Vec<Quota> {
-        let limit = u32::try_from(cx.lanes.limit(topic)).unwrap_or(u32::MAX);
-        let mut queues: Vec<&Topic> = on_trial.iter().filter(|queue| topic_of(queue) == *topic).collect();
-        queues.sort_by_key(|queue| is_retry_queue(queue) == self.fresh_turn);
-        self.fresh_turn = !self.fresh_turn;
-        let each = limit.div_ceil(u32::try_from(queues.len().max(1)).unwrap_or(1)).max(1);
-        let mut left = limit;
-        let mut quotas = Vec::new();
-        for queue in queues {
-            let limit = each.min(left);
-            left -= limit;
-            quotas.push(Quota { topic: Topic::clone(queue), limit });
-        }
-        cx.throttle.cap(&mut quotas, cx.now);
-        quotas
     }
 
     /// The quarantine lane's transaction, where its reports are in, or late, or the slot stops.
@@ -375,16 +329,7 @@ impl Running {
     }
 
     fn take_in_head(&mut self, cx: &mut Context<'_>) -> Next {
-        let full = self.state.members >= cx.config.soft_members || self.state.bytes >= cx.config.soft_bytes;
-        // Half of what the slot takes is for topics that are held back, and is split among them.
-        let most = if full {
-            cx.throttle.share_of_members(cx.config.soft_members.min(self.state.members))
-        } else {
-            u64::MAX
-        };
-        let throttle = &*cx.throttle;
-        let shed = |topic: &str| full && throttle.members(topic).is_some_and(|members| members > most);
-        match self.intake.plan(&self.settled, &self.flying, &shed, cx.now.mono_ms) {
+        match self.intake.plan(&self.settled, &self.flying, cx.now.mono_ms) {
             Planned::ReadBelow(wanted) => {
                 let room = cx.config.settled_bytes.saturating_sub(self.settled.bytes());
                 let below = Below::new(wanted, room);

@@ -58,13 +58,7 @@ impl Running {
                 After::Go
             }
 
-            (Work::KeepStrays | Work::Ask, Input::Done) => After::Go,
-
-            (Work::Survey, Input::Surveyed(Ok((depths, state)))) => {
-                self.saw(state, cx.now);
-                cx.throttle.surveyed(&depths, cx.now);
-                After::Go
-            }
+            (Work::KeepStrays, Input::Done) => After::Go,
 
             (Work::Agenda, Input::Agenda(Ok((agenda, state)))) => {
                 self.saw(state, cx.now);
@@ -118,7 +112,6 @@ impl Running {
 
             (Work::Preload(_), Input::Preloaded(Err(fault)))
             | (Work::Agenda, Input::Agenda(Err(fault)))
-            | (Work::Survey, Input::Surveyed(Err(fault)))
             | (Work::Claim(_), Input::Claimed(Err(fault)))
             | (Work::GiveBack { .. } | Work::Settle { .. }, Input::Scripted(Err(fault))) => doubt(fault),
             (work, input) => {

@@ -9,8 +9,8 @@ mod data;
 pub use data::{Answer, Damage, Found, Meta, Sizes, SlotStoreModel, Ticket, ZSet};
 
 use super::{
-    BodyKind, Claimed, Claims, ColdCause, Depth, DueTopic, Entry, Intent, MAX_MEMBERS, Positions,
-    PreloadOutcome, PreloadRecord, Quota, Refusal, Returned, Topic,
+    BodyKind, Claimed, Claims, ColdCause, DueTopic, Entry, Intent, MAX_MEMBERS, Positions, PreloadOutcome,
+    PreloadRecord, Quota, Refusal, Returned, Topic,
 };
 use schemas::journal::OwnerToken;
 
@@ -24,8 +24,7 @@ impl SlotStoreModel {
         due_pos: Option<i64>,
     ) -> Result<Answer<Vec<PreloadOutcome>>, Refusal> {
         assert!(records.len() <= MAX_MEMBERS, "too many members");
-        let topics: Vec<Topic> =
-            records.iter().flat_map(|r| std::iter::once(&r.topic).chain(&r.also)).cloned().collect();
+        let topics: Vec<Topic> = records.iter().map(|r| r.topic.clone()).collect();
         self.open(ticket, &topics)?;
         let mut outcomes = Vec::new();
         for record in records {
@@ -41,10 +40,6 @@ impl SlotStoreModel {
                 (BodyKind::Withdraw, Some(BodyKind::Deliver) | None) => {
                     self.body.insert(record.member, record.body.clone());
                     self.store_mut(&record.topic).remove(record.member);
-                    if let Some(also) = &record.also {
-                        self.store_mut(also).remove(record.member);
-                        self.prepare_mut(also).remove(record.member);
-                    }
                     self.prepare_mut(&record.topic).add(record.due_at, record.member);
                     PreloadOutcome::Intent
                 }
@@ -170,25 +165,6 @@ impl SlotStoreModel {
         self.open(ticket, topics)?;
         let due = self.due_topics(until, limit);
         Ok(self.close(redis_at, topics, due, |_| {}))
-    }
-
-    /// `look`: what stands in some queues.
-    pub fn survey(
-        &mut self,
-        ticket: Ticket,
-        redis_at: i64,
-        topics: &[Topic],
-        until: i64,
-    ) -> Result<Answer<Vec<Depth>>, Refusal> {
-        self.open(ticket, topics)?;
-        let depth = |topic: &Topic| {
-            let store = self.store.get(topic);
-            let due = store.map_or(0, |zset| zset.all().iter().filter(|(at, _)| *at <= until).count());
-            let members = store.map_or(0, ZSet::len) + self.prepare.get(topic).map_or(0, ZSet::len);
-            Depth { topic: topic.clone(), due: due as u64, members: members as u64 }
-        };
-        let depths = topics.iter().map(depth).collect();
-        Ok(self.close(redis_at, topics, depths, |_| {}))
     }
 
     /// `return_prepared` of one topic, all of it.

@@ -29,20 +29,12 @@ pub(super) fn grown(defaults: &Table, overrides: &[Override]) -> Table {
 }
 
 fn grow(table: &mut Table, path: &Path) {
-    let Some((first, rest)) = path.split_first() else { return };
-    let mut at = table.get_mut(first);
-    for part in rest {
-        let Some(value) = at else { return };
-        let (template, index) = (template(value).cloned(), part.parse::<usize>());
-        at = match (value, template, index) {
-            (Value::Array(items), Some(template), Ok(index)) => {
-                while items.len() <= index && items.len() < MOST_ITEMS {
-                    items.push(template.clone());
-                }
-                items.get_mut(index)
-            }
-            (Value::Table(table), _, _) => table.get_mut(part),
-            _ => None,
-        };
+    let [list, index, ..] = path.as_slice() else { return };
+    let Some(value) = table.get_mut(list) else { return };
+    let Some(template) = template(value).cloned() else { return };
+    if let (Value::Array(items), Ok(index)) = (value, index.parse::<usize>()) {
+        while items.len() <= index && items.len() < MOST_ITEMS {
+            items.push(template.clone());
+        }
     }
 }

@@ -55,9 +55,6 @@ pub(super) fn wanted(pipeline: &Pipeline, slots: u16) -> Vec<Wanted> {
     let mut control = topic(names.control(), 1, 1, false, false, true);
     control.spec.config.insert("cleanup.policy".to_owned(), "compact".to_owned());
     control.spec.config.remove("retention.ms");
-    // Only closed segments are compacted, and every dispatcher reads the whole topic when it starts.
-    control.spec.config.insert("segment.ms".to_owned(), "3600000".to_owned());
-    control.spec.config.insert("min.cleanable.dirty.ratio".to_owned(), "0.1".to_owned());
     control.needs.retain(|(name, _)| *name != "retention.ms");
     let mut all = vec![
         topic(names.tasks(), task_partitions, 7, false, true, false),

@@ -21,8 +21,6 @@ pub enum TailFrom {
     Beginning,
     /// What comes after [`Tail::open`] has returned.
     End,
-    /// This offset, of every partition.
-    Offset(i64),
 }
 
 /// A reader of all partitions of some topics.
@@ -39,28 +37,17 @@ impl Tail {
         topics: &[(String, i32)],
         from: TailFrom,
     ) -> Result<Tail, KafkaFault> {
-        let all = topics.iter().flat_map(|(topic, count)| (0..*count).map(move |p| (topic.clone(), p)));
-        Tail::open_some(cluster, name, &all.collect::<Vec<_>>(), from).await
-    }
-
-    /// Opens only these partitions, given with their topics.
-    pub async fn open_some(
-        cluster: &Cluster,
-        name: &str,
-        partitions: &[(String, i32)],
-        from: TailFrom,
-    ) -> Result<Tail, KafkaFault> {
         let mut config =
             cluster.consumer_config(name, &[("fetch.wait.max.ms", "100"), ("fetch.error.backoff.ms", "100")]);
         config.set("isolation.level", "read_committed");
         let consumer: Arc<StreamConsumer<Quiet>> =
             Arc::new(config.create_with_context(Quiet { role: "tail" }).map_err(KafkaFault::at(OP))?);
-        let (asked, wanted) = (consumer.clone(), partitions.to_vec());
+        let (asked, wanted) = (consumer.clone(), topics.to_vec());
         let list = tokio::task::spawn_blocking(move || positions(&asked, &wanted, from))
             .await
             .map_err(|_| KafkaFault::Cancelled { op: OP })??;
         consumer.assign(&list).map_err(KafkaFault::at(OP))?;
-        let topics = partitions.iter().map(|(topic, _)| (topic.clone(), Arc::from(topic.as_str()))).collect();
+        let topics = topics.iter().map(|(topic, _)| (topic.clone(), Arc::from(topic.as_str()))).collect();
         Ok(Tail { consumer, topics })
     }
 
@@ -75,19 +62,21 @@ impl Tail {
 /// Blocks. Ends are fixed here and not by the consumer later, so that nothing falls into the gap.
 fn positions(
     consumer: &StreamConsumer<Quiet>,
-    partitions: &[(String, i32)],
+    topics: &[(String, i32)],
     from: TailFrom,
 ) -> Result<TopicPartitionList, KafkaFault> {
     let mut list = TopicPartitionList::new();
-    for (topic, partition) in partitions {
-        let (start, end) =
-            consumer.fetch_watermarks(topic, *partition, BROKER_CALL).map_err(KafkaFault::at(OP))?;
-        let offset = match from {
-            TailFrom::Beginning => start,
-            TailFrom::End => end,
-            TailFrom::Offset(offset) => offset,
-        };
-        list.add_partition_offset(topic, *partition, Offset::Offset(offset)).map_err(KafkaFault::at(OP))?;
+    for (topic, partitions) in topics {
+        for partition in 0..*partitions {
+            let (start, end) =
+                consumer.fetch_watermarks(topic, partition, BROKER_CALL).map_err(KafkaFault::at(OP))?;
+            let offset = match from {
+                TailFrom::Beginning => start,
+                TailFrom::End => end,
+            };
+            list.add_partition_offset(topic, partition, Offset::Offset(offset))
+                .map_err(KafkaFault::at(OP))?;
+        }
     }
     Ok(list)
 }

@@ -14,8 +14,7 @@ impl SlotKeys {
         SlotKeys { base: format!("{prefix}:{{{slot}}}") }
     }
 
-    /// `ds:{3}:store:<topic>`: ZSET, member → due ms; waiting to be delivered. Retries have a queue of their own, whose name is
-    /// the topic's with a suffix (`protocol::slot_store::retry_queue`); so do the fields of `meta`, and entries of `topics`.
+    /// `ds:{3}:store:<topic>`: ZSET, member → due ms; waiting to be delivered.
     pub fn store(&self, topic: &str) -> String {
         format!("{}:store:{topic}", self.base)
     }

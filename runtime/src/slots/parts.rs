@@ -8,23 +8,6 @@ pub(super) struct Part<'a, T> {
     pub(super) items: Vec<(usize, &'a T)>,
 }
 
-impl<T> Part<'_, T> {
-    /// The topics of the call with those that items name besides, and for each item the number of that one, or 0.
-    pub(super) fn with_also(&self, also: fn(&T) -> Option<&Topic>) -> (Vec<Topic>, Vec<usize>) {
-        let mut topics = self.topics.clone();
-        let mut numbers = Vec::with_capacity(self.items.len());
-        for (_, item) in &self.items {
-            numbers.push(also(item).map_or(0, |topic| {
-                1 + topics.iter().rposition(|known| known == topic).unwrap_or_else(|| {
-                    topics.push(topic.clone());
-                    topics.len() - 1
-                })
-            }));
-        }
-        (topics, numbers)
-    }
-}
-
 /// Keeps the order of the items. A part has at most `MAX_MEMBERS` items, and `MAX_BYTES` unless a single item is larger.
 pub(super) fn split<T>(items: &[T], topic: fn(&T) -> &Topic, bytes: fn(&T) -> usize) -> Vec<Part<'_, T>> {
     let mut parts = Vec::new();

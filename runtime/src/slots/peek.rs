@@ -1,7 +1,6 @@
 //! A look at where Redis has one member, for people. Reads only, takes part in nothing.
 
 use super::{SlotClient, SlotError, SlotKeys};
-use protocol::slot_store::retry_queue;
 use redis::{FromRedisValue, Value};
 use schemas::ids::{RowGen, Slot};
 
@@ -28,16 +27,12 @@ pub async fn place_of(
     member: RowGen,
 ) -> Result<Place, SlotError> {
     let keys = SlotKeys::new(prefix, slot);
-    for queue in [topic, &retry_queue(topic)] {
-        if let Some(score) = score(client, &keys.store(queue), member).await? {
-            // Scores are epoch ms, which a double holds exactly.
-            return Ok(Place::Store { at: score as i64 });
-        }
-        if score(client, &keys.prepare(queue), member).await?.is_some() {
-            return Ok(Place::Prepare);
-        }
+    if let Some(score) = score(client, &keys.store(topic), member).await? {
+        // Scores are epoch ms, which a double holds exactly.
+        return Ok(Place::Store { at: score as i64 });
     }
-    Ok(Place::Absent)
+    let prepared = score(client, &keys.prepare(topic), member).await?;
+    Ok(prepared.map_or(Place::Absent, |_| Place::Prepare))
 }
 
 async fn score(client: &mut SlotClient, key: &str, member: RowGen) -> Result<Option<f64>, SlotError> {

@@ -8,8 +8,8 @@ use super::parts::split;
 use super::reply::Reply;
 use super::scripts::{CLAIM, LOOK, PRELOAD, RELEASE, SETTLE, SlotScript};
 use protocol::slot_store::{
-    Body, BodyKind, Claimed, Claims, Depth, DueTopic, Entry, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS,
-    Positions, PreloadOutcome, PreloadRecord, Quota, Refusal, SlotState, Topic,
+    Body, BodyKind, Claimed, Claims, DueTopic, Entry, MAX_BYTES, MAX_INTENT_BYTES, MAX_MEMBERS, Positions,
+    PreloadOutcome, PreloadRecord, Quota, Refusal, SlotState, Topic,
 };
 use schemas::ids::Slot;
 use std::time::Duration;
@@ -92,13 +92,11 @@ impl SlotStore {
         let last = parts.len().saturating_sub(1);
         for (n, part) in parts.iter().enumerate() {
             let fence = part.items.iter().map(|(_, r)| r.fence).max();
-            let (topics, also) = part.with_also(|r| r.also.as_ref());
             let mut reply = self
-                .run(&PRELOAD, &topics, |call| {
+                .run(&PRELOAD, &part.topics, |call| {
                     call.arg(text(fence)).arg(text((n == last).then_some(due_pos))).arg(part.items.len());
-                    for ((topic, r), also) in part.items.iter().zip(&also) {
+                    for (topic, r) in &part.items {
                         call.arg(topic)
-                            .arg(also)
                             .bytes(r.member.member().to_vec())
                             .arg(r.due_at)
                             .bytes(r.body.as_bytes());
@@ -149,28 +147,6 @@ impl SlotStore {
     /// The first topics by their earliest score, past and future.
     pub async fn next_topics(&mut self, limit: usize) -> Result<Vec<DueTopic>, SlotError> {
         self.due_topics(i64::MAX, limit).await
-    }
-
-    /// What stands in these queues, and how much of it is due up to `until` (epoch ms, above 0).
-    pub async fn survey(&mut self, queues: &[Topic], until: i64) -> Result<Vec<Depth>, SlotError> {
-        let mut depths = Vec::with_capacity(queues.len());
-        for some in queues.chunks(MAX_MEMBERS) {
-            let mut reply = self
-                .run(&LOOK, some, |call| {
-                    call.arg(until.max(1)).arg(0);
-                })
-                .await?;
-            let mut read = || {
-                reply.list()?;
-                let mut list = reply.list()?;
-                for topic in some {
-                    depths.push(Depth { topic: topic.clone(), due: list.size()?, members: list.size()? });
-                }
-                Ok(())
-            };
-            read().map_err(|error| self.in_doubt(error))?;
-        }
-        Ok(depths)
     }
 
     /// Removes members whose fate is committed, and moves the positions with the last part. `due_pos` may move on here

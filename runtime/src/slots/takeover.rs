@@ -148,15 +148,14 @@ impl SlotStore {
         reply.size()
     }
 
-    /// Step 4: settles fates read from the journal. A journal entry does not name its callback topic, so `queues_of` reads
-    /// from the member's body where it may stand; members without a body are not here. `rebuilt` with the last call ends a
-    /// cold take-over.
+    /// Step 4: settles fates read from the journal. A journal entry does not name its callback topic, so `topic_of` reads
+    /// it from the member's body; members without a body are not here. `rebuilt` with the last call ends a cold take-over.
     pub async fn settle_fates(
         &mut self,
         fates: &[RowGen],
         jpos: i64,
         rebuilt: bool,
-        queues_of: impl Fn(&Body) -> Option<Vec<Topic>>,
+        topic_of: impl Fn(&Body) -> Option<Topic>,
     ) -> Result<(), SlotError> {
         let body_key = self.keys.body();
         let mut entries = Vec::new();
@@ -179,10 +178,8 @@ impl SlotStore {
             };
             for (fate, value) in some.iter().zip(bodies) {
                 let redis::Value::BulkString(bytes) = value else { continue };
-                match Body::from_bytes(bytes).and_then(|body| queues_of(&body)) {
-                    Some(queues) => {
-                        entries.extend(queues.into_iter().map(|topic| Entry { topic, member: *fate }));
-                    }
+                match Body::from_bytes(bytes).and_then(|body| topic_of(&body)) {
+                    Some(topic) => entries.push(Entry { topic, member: *fate }),
                     None => {
                         // Not a body of ours: nothing here is to be relied on.
                         self.forget().await?;

@@ -16,8 +16,6 @@ use sqlx::{FromRow, Row};
 
 /// Column `kind`: an answer that was decided and not acked. (1 = intent, 3 = parked ack.)
 const ANSWER_OWED: u8 = 2;
-/// Column `op`: of a command that wanted a task changed.
-const OF_CHANGE: u8 = 1;
 /// Column `reply`: the value is JSON.
 const AS_JSON: u8 = 1;
 /// Column `reply`: the value is Avro.
@@ -45,12 +43,11 @@ static INSERT: Bulk = Bulk::insert(
         "shard_key",
         "correlation",
         "new_due_at",
-        "op",
     ],
 );
 static OWED: Sql = Sql::range(
     "change_owed",
-    "SELECT command, received_at, answer, reason, payload, reply, task_id, shard_key, correlation, new_due_at, op, id \
+    "SELECT command, received_at, answer, reason, payload, reply, task_id, shard_key, correlation, new_due_at \
      FROM `change` WHERE command >= ? AND command <= ? AND kind = 2",
     &[Bind::U(10), Bind::U(20)],
 );
@@ -71,10 +68,6 @@ pub struct Owed {
     pub refusal: Option<Refusal>,
     /// The reply that it asked for.
     pub reply: Option<OwedReply>,
-    /// It wanted a task changed: nothing was wrong with it, so it is told of a refusal, and does not go to `rejected`.
-    pub of_change: bool,
-    /// A row to look at again: it was moved to where it has to be emitted at once.
-    pub row: Option<RowId>,
 }
 
 impl Owed {
@@ -85,13 +78,7 @@ impl Owed {
             field: refusal.field.map(|field| cut(&field, MAX_FIELD_BYTES).to_owned()),
             message: cut(&refusal.message, MAX_MESSAGE_BYTES).to_owned(),
         });
-        Owed { command, received_at, refusal, reply, of_change: false, row: None }
-    }
-
-    /// The same for a command that wanted a task changed; `row`: it was moved to where it has to be emitted at once.
-    #[must_use]
-    pub fn of_change(self, row: Option<RowId>) -> Owed {
-        Owed { of_change: true, row, ..self }
+        Owed { command, received_at, refusal, reply }
     }
 }
 
@@ -113,7 +100,7 @@ pub struct OwedReply {
 }
 
 /// Column `answer`. Never changes.
-pub(super) fn code(answer: Answer) -> u8 {
+fn code(answer: Answer) -> u8 {
     match answer {
         Answer::Accepted => 1,
         Answer::Duplicate => 2,
@@ -133,30 +120,16 @@ pub async fn owe(tx: &mut Tx, owed: &[Owed]) -> Result<(), StoreError> {
 
 /// What is still owed for commands from `first` to `last`, which are of one partition.
 pub async fn owed(session: &mut Session, first: RowId, last: RowId) -> Result<Vec<Owed>, StoreError> {
-    read_owed(session, &OWED, OWED.bind(first.0).bind(last.0)).await
-}
-
-/// Reads answers by a statement with the columns of [`OWED`].
-pub(super) async fn read_owed(
-    session: &mut Session,
-    sql: &'static Sql,
-    call: Call,
-) -> Result<Vec<Owed>, StoreError> {
-    let rows = session.all::<Stored>(call).await?;
+    let rows = session.all::<Stored>(OWED.bind(first.0).bind(last.0)).await?;
     rows.into_iter()
         .map(|stored| {
             let command = stored.command;
             stored.read_back().ok_or_else(|| StoreError::Invariant {
-                op: sql.name,
+                op: OWED.name,
                 what: format!("the answer to command {command} cannot be read back"),
             })
         })
         .collect()
-}
-
-/// Column `reply`.
-pub(super) fn reply_form(as_avro: bool) -> u8 {
-    if as_avro { AS_AVRO } else { AS_JSON }
 }
 
 /// The answers to commands from `first` up to, not including, `end` were acked.
@@ -174,8 +147,7 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn of(owed: &'a Owed) -> Line<'a> {
         // Without a reply the column only tells people what the row is about.
-        let untold = if owed.of_change { Answer::Accepted } else { Answer::Rejected };
-        let answer = owed.reply.as_ref().map_or(untold, |reply| reply.answer);
+        let answer = owed.reply.as_ref().map_or(Answer::Rejected, |reply| reply.answer);
         Line { owed, answer, payload: owed.refusal.as_ref().map(payload) }
     }
 
@@ -191,19 +163,18 @@ impl<'a> Line<'a> {
         let reply = self.owed.reply.as_ref();
         let text = |text: Option<&'a String>| text.map(|text| text.as_bytes());
         call.bind(self.owed.command.0)
-            .bind(self.owed.row.unwrap_or(self.owed.command).0)
+            .bind(self.owed.command.0)
             .bind(0u32)
             .bind(ANSWER_OWED)
             .bind(self.owed.received_at)
             .bind(code(self.answer))
             .bind(self.owed.refusal.as_ref().map(|refusal| refusal.code.as_str().as_bytes()))
             .bind(self.payload.as_deref())
-            .bind(reply.map(|reply| reply_form(reply.as_avro)))
+            .bind(reply.map(|reply| if reply.as_avro { AS_AVRO } else { AS_JSON }))
             .bind(text(reply.and_then(|reply| reply.task_id.as_ref())))
             .bind(text(reply.and_then(|reply| reply.shard_key.as_ref())))
             .bind(reply.and_then(|reply| reply.correlation.as_deref()))
             .bind(reply.and_then(|reply| reply.due_at))
-            .bind(self.owed.of_change.then_some(OF_CHANGE))
     }
 }
 
@@ -219,8 +190,6 @@ struct Stored {
     shard_key: Option<Vec<u8>>,
     correlation: Option<Vec<u8>>,
     due_at: Option<i64>,
-    op: Option<u8>,
-    id: u64,
 }
 
 impl<'r> FromRow<'r, MySqlRow> for Stored {
@@ -236,8 +205,6 @@ impl<'r> FromRow<'r, MySqlRow> for Stored {
             shard_key: row.try_get(7)?,
             correlation: row.try_get(8)?,
             due_at: row.try_get(9)?,
-            op: row.try_get(10)?,
-            id: row.try_get(11)?,
         })
     }
 }
@@ -260,15 +227,12 @@ impl Stored {
                 as_avro: form == AS_AVRO,
             }),
         };
-        let (command, id) = (RowId(self.command), RowId(self.id));
-        let owed =
-            Owed { command, received_at: self.received_at, refusal, reply, of_change: false, row: None };
-        Some(if self.op.is_some() { owed.of_change((id != command).then_some(id)) } else { owed })
+        Some(Owed { command: RowId(self.command), received_at: self.received_at, refusal, reply })
     }
 }
 
 /// `field 0xff message`, or `message` where the refusal names no field.
-pub(super) fn payload(refusal: &Refusal) -> Vec<u8> {
+fn payload(refusal: &Refusal) -> Vec<u8> {
     let mut payload = Vec::new();
     if let Some(field) = &refusal.field {
         payload.extend_from_slice(cut(field, MAX_FIELD_BYTES).as_bytes());

@@ -13,7 +13,6 @@ impl PendingRow {
         let options = RowOptions::decode(&self.options)?;
         let history = RowHistory::decode(&self.history)?;
         let body = RowBody::decode(&self.body)?;
-        let retry = options.retry();
         let deliver = Deliver {
             attempt: self.attempt,
             task_id: self.task_id,
@@ -28,7 +27,6 @@ impl PendingRow {
             progress: options.progress,
             history: history.attempts,
             bury: self.bury.map(burial),
-            retry,
         };
         Ok(DueRecord {
             id: self.id,
@@ -103,22 +101,6 @@ mod tests {
         let DueKind::Deliver(deliver) = record.kind else { panic!("a delivery") };
         assert_eq!((deliver.key, deliver.value, deliver.partition), (Some(vec![]), None, Some(3)));
         assert_eq!(deliver.headers, [Header { name: "h".into(), value: None }]);
-    }
-
-    #[test]
-    fn what_a_producer_said_of_further_attempts_travels_along() {
-        let options = RowOptions {
-            completion: Completion::OnAck,
-            max_attempts: Some(4),
-            backoff: "fixed:30s".parse().ok(),
-            ack_timeout_ms: Some(60_000),
-            max_stalls: Some(0),
-            ..RowOptions::default()
-        };
-        let record = PendingRow { options: options.encode(), ..row() }.due_record(5).unwrap();
-        let DueKind::Deliver(deliver) = record.kind else { panic!("a delivery") };
-        assert_eq!((deliver.completion, deliver.retry), (Completion::OnAck, options.retry()));
-        assert_eq!(deliver.retry.backoff.unwrap().to_string(), "fixed:30s");
     }
 
     #[test]

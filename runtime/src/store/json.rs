@@ -68,30 +68,9 @@ impl JsonRows {
         self
     }
 
-    /// Appends an unsigned number or null.
-    pub fn uint_or_null(&mut self, value: Option<impl Into<u64>>) -> &mut JsonRows {
-        match value {
-            Some(value) => self.uint(value),
-            None => self.null(),
-        }
-    }
-
-    /// Appends bytes as hex, or null.
-    pub fn hex_or_null(&mut self, bytes: Option<&[u8]>) -> &mut JsonRows {
-        match bytes {
-            Some(bytes) => self.hex(bytes),
-            None => self.null(),
-        }
-    }
-
     /// Appends null.
     pub fn null(&mut self) -> &mut JsonRows {
         self.raw("null")
-    }
-
-    /// Bytes so far.
-    pub fn bytes(&self) -> usize {
-        self.text.len()
     }
 
     /// How many rows.

@@ -5,7 +5,6 @@ use super::rows::{PendingRow, RunningRow, TaskRow};
 use super::session::Session;
 use super::sql::{Bind, Sql};
 use crate::{pending_columns, running_columns, task_columns};
-use schemas::command::identities;
 use schemas::ids::{RowGen, Shard};
 
 const KEY: &[Bind] = &[Bind::U(1), Bind::I(5), Bind::U(7)];
@@ -38,6 +37,11 @@ static REEMIT: Sql = Sql::hot(
     "SELECT CAST(n AS UNSIGNED), at FROM reemit WHERE shard = ? AND due_at = ? AND id = ? AND gen = ?",
     &[Bind::U(1), Bind::I(5), Bind::U(7), Bind::U(1)],
 );
+static INTENTS: Sql = Sql::hot(
+    "lookup_intents",
+    "SELECT CAST(COUNT(*) AS SIGNED) FROM `change` WHERE id = ? AND gen = ? AND kind = 1",
+    &[Bind::U(7), Bind::U(1)],
+);
 
 /// When a row that was emitted again may be so once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,20 +50,6 @@ pub struct Reemission {
     pub count: u64,
     /// Not before, epoch ms.
     pub at: i64,
-}
-
-/// The task that somebody means by these ids, see [`identities`].
-pub async fn task_called(
-    session: &mut Session,
-    shard_key: Option<&str>,
-    task_id: &str,
-) -> Result<Option<TaskRow>, StoreError> {
-    for identity in identities(shard_key, task_id) {
-        if let Some(found) = task(session, &identity).await? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
 }
 
 /// The task of an identity.
@@ -89,4 +79,9 @@ pub async fn reemission(
     Ok(found.map(|(count, at)| Reemission { count, at }))
 }
 
-pub(super) const QUERIES: &[&Sql] = &[&TASK, &PENDING, &RUNNING, &REEMIT];
+/// Open intents (cancel, reschedule, finish) of a row.
+pub async fn intents(session: &mut Session, row: RowGen) -> Result<i64, StoreError> {
+    Ok(session.one::<(i64,)>(INTENTS.bind(row.id.0).bind(row.generation.0)).await?.0)
+}
+
+pub(super) const QUERIES: &[&Sql] = &[&TASK, &PENDING, &RUNNING, &REEMIT, &INTENTS];

@@ -12,20 +12,17 @@
 //! - Errors say what the caller must do: [`StoreError::disposition`].
 //! - A transaction makes no network call but to MySQL, and is retried as a whole ([`retry`]).
 
+pub mod apply;
 mod bulk;
 pub mod change;
 pub mod database;
 mod db;
 mod emission;
 mod error;
-pub mod held;
-pub mod intents;
 mod json;
-pub mod life;
 pub mod lookup;
 pub mod metrics;
 pub mod migrate;
-pub mod moves;
 pub mod position;
 pub mod purge;
 pub mod queries;
@@ -33,7 +30,6 @@ pub mod reemit;
 mod retry;
 pub mod route;
 mod rows;
-pub mod running;
 pub mod scan;
 pub mod server;
 mod session;

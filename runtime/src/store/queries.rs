@@ -2,24 +2,20 @@
 //! plan tests (`runtime/tests/it/plans.rs`) until its plan has been looked at and kept.
 
 use super::{
-    Bulk, Sql, change, db, held, intents, life, lookup, migrate, moves, position, purge, reemit, route,
-    running, scan, server, setting, shard, source, tasks,
+    Bulk, Sql, apply, change, db, lookup, migrate, position, purge, reemit, route, scan, server, setting,
+    shard, source, tasks,
 };
 
 /// All statements, by file. A file of statements adds its `QUERIES` here.
 pub const ALL: &[&[&Sql]] = &[
+    apply::QUERIES,
     change::QUERIES,
     db::QUERIES,
-    held::QUERIES,
-    intents::QUERIES,
-    life::QUERIES,
     lookup::QUERIES,
     migrate::QUERIES,
-    moves::QUERIES,
     position::QUERIES,
     purge::QUERIES,
     reemit::QUERIES,
-    running::QUERIES,
     scan::QUERIES,
     route::QUERIES,
     server::QUERIES,
@@ -30,7 +26,7 @@ pub const ALL: &[&[&Sql]] = &[
 ];
 
 /// All bulk inserts, by file. Plain inserts have no plan; they are listed for their names.
-pub const BULKS: &[&[&Bulk]] = &[change::BULKS, intents::BULKS, route::BULKS, shard::BULKS, tasks::BULKS];
+pub const BULKS: &[&[&Bulk]] = &[change::BULKS, route::BULKS, shard::BULKS, tasks::BULKS];
 
 /// All statements in one row.
 pub fn all() -> impl Iterator<Item = &'static Sql> {

@@ -21,7 +21,7 @@ const PAGE_EXAMPLE: &[Bind] = &[Bind::U(1), Bind::I(5), Bind::U(7), Bind::I(5), 
 static STALLED: Sql = Sql::range(
     "reemit_stalled",
     "SELECT p.due_at, p.id, p.gen, r.gen, r.at, r.n, \
-     EXISTS (SELECT 1 FROM `change` AS c WHERE c.id = p.id AND c.gen = p.gen AND c.kind = 1) \
+     EXISTS (SELECT 1 FROM `change` AS c WHERE c.id = p.id AND c.gen = p.gen AND c.kind IN (1, 3)) \
      FROM pending AS p LEFT JOIN reemit AS r ON r.shard = p.shard AND r.due_at = p.due_at AND r.id = p.id \
      WHERE p.shard = ? AND ((p.due_at = ? AND p.id > ?) OR (p.due_at > ? AND p.due_at <= ?)) \
      ORDER BY p.due_at, p.id LIMIT ?",
@@ -30,7 +30,7 @@ static STALLED: Sql = Sql::range(
 static NOTED: Sql = Sql::range(
     "reemit_noted",
     "SELECT r.due_at, r.id, p.gen, r.gen, r.at, r.n, \
-     EXISTS (SELECT 1 FROM `change` AS c WHERE c.id = p.id AND c.gen = p.gen AND c.kind = 1) \
+     EXISTS (SELECT 1 FROM `change` AS c WHERE c.id = p.id AND c.gen = p.gen AND c.kind IN (1, 3)) \
      FROM reemit AS r LEFT JOIN pending AS p ON p.shard = r.shard AND p.due_at = r.due_at AND p.id = r.id \
      WHERE r.shard = ? AND ((r.due_at = ? AND r.id > ?) OR (r.due_at > ? AND r.due_at <= ?)) \
      ORDER BY r.due_at, r.id LIMIT ?",
@@ -54,7 +54,7 @@ static ROWS: Sql = Sql::hot(
         " FROM JSON_TABLE(?, '$[*]' COLUMNS (shard SMALLINT UNSIGNED PATH '$[0]', due_at BIGINT PATH '$[1]', \
          id BIGINT UNSIGNED PATH '$[2]', gen INT UNSIGNED PATH '$[3]')) AS k \
          STRAIGHT_JOIN pending AS p ON p.shard = k.shard AND p.due_at = k.due_at AND p.id = k.id AND p.gen = k.gen \
-         WHERE NOT EXISTS (SELECT 1 FROM `change` AS c WHERE c.id = p.id AND c.gen = p.gen AND c.kind = 1)"
+         WHERE NOT EXISTS (SELECT 1 FROM `change` AS c WHERE c.id = p.id AND c.gen = p.gen AND c.kind IN (1, 3))"
     ),
     &[Bind::S("[[1,5,7,1],[3,5,8,1]]")],
 );

@@ -204,6 +204,6 @@ pub(super) fn text_or_null(row: &MySqlRow, column: usize) -> Result<Option<Strin
     bytes.map(|b| String::from_utf8(b).map_err(|e| undecodable(column, e.into()))).transpose()
 }
 
-pub(super) fn undecodable(column: usize, source: Box<dyn std::error::Error + Send + Sync>) -> sqlx::Error {
+fn undecodable(column: usize, source: Box<dyn std::error::Error + Send + Sync>) -> sqlx::Error {
     sqlx::Error::ColumnDecode { index: column.to_string(), source }
 }

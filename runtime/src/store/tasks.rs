@@ -153,17 +153,8 @@ pub async fn insert<T: Borrow<NewTask>>(tx: &mut Tx, tasks: &[T]) -> Result<(), 
         "sorted: overlapping batches lock in one order"
     );
     tx.insert(&INSERT_TASK, &tasks, |task| task_bytes(task), |call, task| bind_task(call, task)).await?;
-    put(tx, tasks.iter().map(|task| &task.row).collect()).await
-}
-
-/// Puts rows back into `pending` whose tasks were over and had no body any more: the caller holds their tasks under lock,
-/// and has changed them in this very transaction.
-pub async fn put_back(tx: &mut Tx, rows: &[PendingRow]) -> Result<(), StoreError> {
-    put(tx, rows.iter().collect()).await
-}
-
-/// In the order of the key: rows of one shard lie side by side.
-async fn put(tx: &mut Tx, mut rows: Vec<&PendingRow>) -> Result<(), StoreError> {
+    // By its own key: rows of one shard lie side by side.
+    let mut rows: Vec<&PendingRow> = tasks.iter().map(|task| &task.row).collect();
     rows.sort_unstable_by_key(|row| (row.shard, row.due_at, row.id));
     tx.insert(&INSERT_PENDING, &rows, |row| row.weight_bytes(), |call, row| bind_pending(call, row)).await
 }
@@ -235,27 +226,6 @@ pub async fn pending_near(
         return Ok(Vec::new());
     }
     session.all(PENDING_NEAR.bind(keys.into_text())).await
-}
-
-/// The same, of ids in ascending order and up to about `max_bytes` and one row: `true` says that some behind the last of
-/// the answer are missing for that reason.
-pub async fn pending_near_within(
-    session: &mut Session,
-    ids: impl IntoIterator<Item = RowId>,
-    max_bytes: u64,
-) -> Result<(Vec<NearRow>, bool), StoreError> {
-    let keys = JsonRows::of(ids, |row, id| {
-        row.uint(id.0);
-    });
-    if keys.is_empty() {
-        return Ok((Vec::new(), false));
-    }
-    let mut bytes = 0;
-    let full = |near: &NearRow| {
-        bytes += near.row.weight_bytes() as u64;
-        bytes >= max_bytes
-    };
-    session.some(PENDING_NEAR.bind(keys.into_text()), full).await
 }
 
 /// The cursors of the shards of these rows, to be read after the rows were committed.

@@ -45,8 +45,7 @@ async fn a_scanner_killed_in_a_herd_leaves_no_gap() {
     scanner.stop().await;
     assert_eq!(seen, (0..3_000).collect());
     let row = pipeline.shard_rows().await[0];
-    // One that was killed on the heels of an earlier one may have ended before it began.
-    assert!(row.epoch >= 2, "each start bumps the epoch: {row:?}");
+    assert!(row.epoch >= 4, "each start bumps the epoch: {row:?}");
 }
 
 #[tokio::test]

@@ -8,13 +8,11 @@ use super::codec::{Codec, DecodeError};
 use super::wire_parts::{
     RULE_U16, WireCompletion, WireHeader, WirePastAttempt, bytes_opt, bytes_size, headers_size,
 };
-use crate::due::{Deliver, DueKind, DueRecord, RetryOptions};
+use crate::due::{Deliver, DueKind, DueRecord};
 use crate::ids::{Generation, RowId, Shard};
-use crate::options::Backoff;
 
 const RECORD: &str = "due record";
-pub(super) const VERSIONS: &[&str] =
-    &[include_str!("../../avsc/due_record/v1.avsc"), include_str!("../../avsc/due_record/v2.avsc")];
+pub(super) const VERSIONS: &[&str] = &[include_str!("../../avsc/due_record/v1.avsc")];
 static CODEC: LazyLock<Codec<WireDue<'static>>> = LazyLock::new(|| Codec::new(RECORD, VERSIONS));
 
 #[derive(Serialize, Deserialize)]
@@ -57,10 +55,6 @@ struct WireDeliver<'a> {
     progress: Option<Cow<'a, [u8]>>,
     history: Vec<WirePastAttempt<'a>>,
     bury: Option<Cow<'a, str>>,
-    max_attempts: Option<i32>,
-    backoff: Option<String>,
-    ack_timeout_ms: Option<i64>,
-    max_stalls: Option<i32>,
 }
 
 impl DueRecord {
@@ -118,8 +112,7 @@ fn deliver_size(deliver: &Deliver) -> usize {
         + headers_size(&deliver.headers)
         + bytes_size(&deliver.value)
         + bytes_size(&deliver.progress)
-        + deliver.history.len() * 80
-        + 64
+        + deliver.history.len() * 64
 }
 
 impl<'a> From<&'a Deliver> for WireDeliver<'a> {
@@ -138,26 +131,12 @@ impl<'a> From<&'a Deliver> for WireDeliver<'a> {
             progress: deliver.progress.as_deref().map(Cow::Borrowed),
             history: deliver.history.iter().map(WirePastAttempt::from).collect(),
             bury: deliver.bury.as_deref().map(Cow::Borrowed),
-            max_attempts: deliver.retry.max_attempts.map(i32::from),
-            backoff: deliver.retry.backoff.map(|backoff| backoff.to_string()),
-            ack_timeout_ms: deliver.retry.ack_timeout_ms,
-            max_stalls: deliver.retry.max_stalls.map(i32::from),
         }
     }
 }
 
 impl WireDeliver<'_> {
     fn into_deliver(self) -> Result<Deliver, DecodeError> {
-        let count = |field, count: Option<i32>| {
-            count.map(|count| u16::try_from(count).map_err(|_| broken(field, RULE_U16))).transpose()
-        };
-        let backoff = self.backoff.map(|text| text.parse::<Backoff>()).transpose();
-        let retry = RetryOptions {
-            max_attempts: count("max_attempts", self.max_attempts)?,
-            backoff: backoff.map_err(|_| broken("backoff", "must be the text of a backoff"))?,
-            ack_timeout_ms: self.ack_timeout_ms,
-            max_stalls: count("max_stalls", self.max_stalls)?,
-        };
         let history: Option<Vec<_>> = self.history.into_iter().map(WirePastAttempt::into_past).collect();
         Ok(Deliver {
             attempt: self.attempt.try_into().map_err(|_| broken("attempt", RULE_U16))?,
@@ -173,7 +152,6 @@ impl WireDeliver<'_> {
             progress: self.progress.map(Cow::into_owned),
             history: history.ok_or_else(|| broken("history.attempt", RULE_U16))?,
             bury: self.bury.map(Cow::into_owned),
-            retry,
         })
     }
 }

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-use crate::due::{Completion, Made, PastAttempt};
-use crate::ids::{Generation, RowId};
+use crate::due::{Completion, PastAttempt};
 use crate::record::Header;
 
 /// `Option<Cow<[u8]>>` as `["null", "bytes"]`.
@@ -87,10 +86,6 @@ pub(super) struct WirePastAttempt<'a> {
     at: i64,
     outcome: Cow<'a, str>,
     reason: Option<Cow<'a, str>>,
-    #[serde(rename = "gen")]
-    generation: Option<i32>,
-    due_at: Option<i64>,
-    ack: Option<i64>,
 }
 
 impl<'a> From<&'a PastAttempt> for WirePastAttempt<'a> {
@@ -100,9 +95,6 @@ impl<'a> From<&'a PastAttempt> for WirePastAttempt<'a> {
             at: past.at,
             outcome: past.outcome.as_str().into(),
             reason: past.reason.as_deref().map(Cow::Borrowed),
-            generation: past.made.map(|made| made.generation.0.cast_signed()),
-            due_at: past.made.map(|made| made.due_at),
-            ack: past.ack.map(|ack| ack.0.cast_signed()),
         }
     }
 }
@@ -115,11 +107,6 @@ impl WirePastAttempt<'_> {
             at: self.at,
             outcome: self.outcome.into_owned(),
             reason: self.reason.map(Cow::into_owned),
-            made: self.generation.zip(self.due_at).map(|(generation, due_at)| Made {
-                generation: Generation(generation.cast_unsigned()),
-                due_at,
-            }),
-            ack: self.ack.map(|ack| RowId(ack.cast_unsigned())),
         })
     }
 }

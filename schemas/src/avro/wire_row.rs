@@ -14,8 +14,7 @@ use crate::row::{RowBody, RowHistory, RowOptions};
 pub(super) const BODY_VERSIONS: &[&str] = &[include_str!("../../avsc/row_body/v1.avsc")];
 pub(super) const OPTIONS_VERSIONS: &[&str] =
     &[include_str!("../../avsc/row_options/v1.avsc"), include_str!("../../avsc/row_options/v2.avsc")];
-pub(super) const HISTORY_VERSIONS: &[&str] =
-    &[include_str!("../../avsc/row_history/v1.avsc"), include_str!("../../avsc/row_history/v2.avsc")];
+pub(super) const HISTORY_VERSIONS: &[&str] = &[include_str!("../../avsc/row_history/v1.avsc")];
 
 static BODY: LazyLock<Codec<WireBody<'static>>> = LazyLock::new(|| Codec::new("row body", BODY_VERSIONS));
 static OPTIONS: LazyLock<Codec<WireOptions<'static>>> =
@@ -120,7 +119,7 @@ impl RowHistory {
     /// Avro single-object encoding.
     pub fn encode(&self) -> Vec<u8> {
         let wire = WireHistory { attempts: self.attempts.iter().map(WirePastAttempt::from).collect() };
-        HISTORY.encode(&wire, 8 + self.attempts.len() * 80)
+        HISTORY.encode(&wire, 8 + self.attempts.len() * 64)
     }
 
     /// Reads what any shipped version of `encode` wrote.

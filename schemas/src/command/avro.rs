@@ -213,7 +213,6 @@ fn read_headers<'a>(
 }
 
 fn add_header<'a>(submitted: &mut Submitted<'a>, name: Found<'a>, value: Found<'a>) {
-    submitted.headers_given = true;
     let symbol;
     let name = match name {
         Found::Text(name) | Found::Bytes(name) => name,

@@ -4,21 +4,13 @@ use std::borrow::Cow;
 
 use super::asked::{self, Asked};
 use super::field::{Field, Submitted};
-use super::hash::{self, AskedDue, Place};
+use super::hash::{self, AskedDue};
 use super::reason::{ReasonCode, Refusal};
 use super::rules::{MAX_HEADERS, MAX_ID_BYTES, Rules};
 use super::time::{after, parse_delay, parse_time, rfc3339};
-use super::{Command, Schedule, body_bytes, change, options, replay};
+use super::{Command, body_bytes};
+use crate::due::Completion;
 use crate::row::{RowBody, RowOptions};
-
-/// What a command may want.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
-    Schedule,
-    Reschedule,
-    Cancel,
-    Replay,
-}
 
 pub(super) fn build(
     mut submitted: Submitted<'_>,
@@ -29,48 +21,13 @@ pub(super) fn build(
     if let Some(fault) = submitted.fault() {
         return Err(fault);
     }
-    // First of all: the other fields mean something else with another.
-    let op = op(&submitted)?;
-    if op != Op::Replay
-        && let Some(name) = submitted.letter_header()
-    {
-        let problem = "is not one that a command may have";
-        return Err(Refusal::of_name(ReasonCode::UnknownField, "the header", name.as_bytes(), problem));
-    }
-    match op {
-        Op::Schedule => {
-            schedule(submitted, reply, rules, timestamp_at).map(|it| Command::Schedule(Box::new(it)))
-        }
-        Op::Reschedule => {
-            change::reschedule(&submitted, reply, timestamp_at).map(|it| Command::Change(Box::new(it)))
-        }
-        Op::Cancel => change::cancel(&submitted, reply).map(|it| Command::Change(Box::new(it))),
-        Op::Replay => replay::replay(submitted, reply, rules).map(|it| Command::Replay(Box::new(it))),
-    }
-}
-
-fn op(submitted: &Submitted<'_>) -> Result<Op, Refusal> {
-    match submitted.text(Field::Op)? {
-        None | Some("schedule") => Ok(Op::Schedule),
-        Some("reschedule") => Ok(Op::Reschedule),
-        Some("cancel") => Ok(Op::Cancel),
-        Some("replay") => Ok(Op::Replay),
-        Some(op) => {
-            let problem = "is none of schedule, reschedule, cancel, replay";
-            let (code, name) = (ReasonCode::InvalidOption, submitted.name(Field::Op));
-            Err(Refusal::of_value(code, name, op.as_bytes(), problem))
-        }
-    }
-}
-
-fn schedule(
-    mut submitted: Submitted<'_>,
-    reply: Option<Asked>,
-    rules: &Rules,
-    timestamp_at: i64,
-) -> Result<Schedule, Refusal> {
+    check_built(&submitted)?;
     let (asked, due_at) = due(&submitted, timestamp_at)?;
-    let callback_topic = topic(&submitted, rules)?;
+    let name = submitted.name(Field::Topic);
+    let Some(callback_topic) = submitted.text(Field::Topic)?.map(str::to_owned) else {
+        return Err(Refusal::of_field(ReasonCode::TopicMissing, name, "is missing"));
+    };
+    rules.check_topic(name, &callback_topic)?;
     let task_id = id(&submitted, Field::TaskId)?;
     let shard_key = id(&submitted, Field::ShardKey)?;
     asked::check(&submitted)?;
@@ -82,42 +39,13 @@ fn schedule(
         }
         submitted.key = None;
     }
-    let place =
-        Place { partition: partition(&submitted)?, expires_at: expires_at(&submitted, Some(due_at))? };
-    let given = options::given(&submitted)?;
-    let all = options::complete(&submitted, &given, rules.defaults_of(&callback_topic))?;
-    let mut options =
-        RowOptions { partition: place.partition, expires_at: place.expires_at, ..RowOptions::default() };
-    all.put_into(&mut options);
-    let body = body(submitted, rules)?;
-    let content_hash = hash::content(asked, &callback_topic, &body, &place, &given);
-    let (spread, window) = (all.spread, all.window);
-    Ok(Schedule {
-        due_at,
-        task_id,
-        shard_key,
-        callback_topic,
-        body,
-        options,
-        spread,
-        window,
-        content_hash,
-        reply,
-    })
-}
-
-/// The callback topic, which must be there and allowed.
-pub(super) fn topic(submitted: &Submitted<'_>, rules: &Rules) -> Result<String, Refusal> {
-    let name = submitted.name(Field::Topic);
-    let Some(topic) = submitted.text(Field::Topic)? else {
-        return Err(Refusal::of_field(ReasonCode::TopicMissing, name, "is missing"));
+    let options = RowOptions {
+        partition: partition(&submitted)?,
+        expires_at: expires_at(&submitted, due_at)?,
+        asked_at: None,
+        completion: Completion::OnDelivery,
+        ..RowOptions::default()
     };
-    rules.check_topic(name, topic)?;
-    Ok(topic.to_owned())
-}
-
-/// What is to be delivered, within its limits.
-pub(super) fn body(submitted: Submitted<'_>, rules: &Rules) -> Result<RowBody, Refusal> {
     let body = RowBody {
         key: submitted.key.map(Cow::into_owned),
         headers: submitted.headers,
@@ -133,11 +61,38 @@ pub(super) fn body(submitted: Submitted<'_>, rules: &Rules) -> Result<RowBody, R
         let problem = format!("key, value and headers are {size} bytes, more than the limit of {limit}");
         return Err(Refusal::of_record(ReasonCode::TooLarge, &problem));
     }
-    Ok(body)
+    let content_hash = hash::content(asked, &callback_topic, &body, &options);
+    Ok(Command { due_at, task_id, shard_key, callback_topic, body, options, content_hash, reply })
 }
 
-/// When it is due, as it was asked and as an instant.
-pub(super) fn due(submitted: &Submitted<'_>, timestamp_at: i64) -> Result<(AskedDue, i64), Refusal> {
+/// Refuses what this version does not carry out, before anything else: the other fields may mean something else there.
+fn check_built(submitted: &Submitted<'_>) -> Result<(), Refusal> {
+    let not_yet = |field, text: &str| {
+        let problem = "is not carried out by this version";
+        Err(Refusal::of_value(ReasonCode::Unsupported, submitted.name(field), text.as_bytes(), problem))
+    };
+    let invalid = |field, text: &str, problem| {
+        Err(Refusal::of_value(ReasonCode::InvalidOption, submitted.name(field), text.as_bytes(), problem))
+    };
+    match submitted.text(Field::Op)? {
+        None | Some("schedule") => {}
+        Some(op @ ("reschedule" | "cancel")) => return not_yet(Field::Op, op),
+        Some(op) => return invalid(Field::Op, op, "is none of schedule, reschedule, cancel"),
+    }
+    match submitted.text(Field::Completion)? {
+        None | Some("on_delivery") => {}
+        Some(completion @ "on_ack") => return not_yet(Field::Completion, completion),
+        Some(completion) => return invalid(Field::Completion, completion, "is none of on_delivery, on_ack"),
+    }
+    for &field in Field::ALL.iter().filter(|field| !field.is_built()) {
+        if let Some(text) = submitted.text(field)? {
+            return not_yet(field, text);
+        }
+    }
+    Ok(())
+}
+
+fn due(submitted: &Submitted<'_>, timestamp_at: i64) -> Result<(AskedDue, i64), Refusal> {
     let (at_name, delay_name) = (submitted.name(Field::DueAt), submitted.name(Field::Delay));
     match (submitted.text(Field::DueAt)?, submitted.text(Field::Delay)?) {
         (None, None) => {
@@ -172,8 +127,7 @@ pub(super) fn switch(submitted: &Submitted<'_>, field: Field) -> Result<Option<b
     }
 }
 
-/// A task id or shard key.
-pub(super) fn id(submitted: &Submitted<'_>, field: Field) -> Result<Option<String>, Refusal> {
+fn id(submitted: &Submitted<'_>, field: Field) -> Result<Option<String>, Refusal> {
     let Some(bytes) = submitted.bytes(field) else { return Ok(None) };
     let refuse =
         |problem| Err(Refusal::of_value(ReasonCode::InvalidId, submitted.name(field), bytes, problem));
@@ -185,8 +139,7 @@ pub(super) fn id(submitted: &Submitted<'_>, field: Field) -> Result<Option<Strin
     }
 }
 
-/// Partition of the callback topic.
-pub(super) fn partition(submitted: &Submitted<'_>) -> Result<Option<i32>, Refusal> {
+fn partition(submitted: &Submitted<'_>) -> Result<Option<i32>, Refusal> {
     let Some(text) = submitted.text(Field::Partition)? else { return Ok(None) };
     match text.parse() {
         Ok(partition) if partition >= 0 => Ok(Some(partition)),
@@ -197,12 +150,11 @@ pub(super) fn partition(submitted: &Submitted<'_>) -> Result<Option<i32>, Refusa
     }
 }
 
-/// When it expires: not before it is due, where that is known.
-pub(super) fn expires_at(submitted: &Submitted<'_>, due_at: Option<i64>) -> Result<Option<i64>, Refusal> {
+fn expires_at(submitted: &Submitted<'_>, due_at: i64) -> Result<Option<i64>, Refusal> {
     let name = submitted.name(Field::ExpiresAt);
     let Some(text) = submitted.text(Field::ExpiresAt)? else { return Ok(None) };
     let expires_at = parse_time(name, text)?;
-    if let Some(due_at) = due_at.filter(|due_at| expires_at < *due_at) {
+    if expires_at < due_at {
         let problem = format!("lies before the due time {}", rfc3339(due_at));
         return Err(Refusal::of_value(ReasonCode::ExpiresBeforeDue, name, text.as_bytes(), &problem));
     }

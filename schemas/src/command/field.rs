@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 
 use super::reason::{ReasonCode, Refusal};
-use crate::delivery::{self, dead};
 use crate::record::Header;
 
 /// What the names of all headers of the contract begin with.
 pub const HEADER_PREFIX: &str = "duestream-";
 
 macro_rules! fields {
-    ($($variant:ident = $suffix:literal / $json:literal;)*) => {
+    ($($variant:ident = $suffix:literal / $json:literal, $built:literal;)*) => {
         /// A field that a command may have.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Field { $($variant,)* }
@@ -27,43 +26,36 @@ macro_rules! fields {
             pub(super) fn json(self) -> &'static str {
                 match self { $(Field::$variant => $json,)* }
             }
+
+            /// Whether this version carries it out; what it does not is refused.
+            pub(super) fn is_built(self) -> bool {
+                match self { $(Field::$variant => $built,)* }
+            }
         }
     };
 }
 
 fields! {
-    Op = "op" / "op";
-    DueAt = "due-at" / "due_at";
-    Delay = "delay" / "delay";
-    Topic = "topic" / "topic";
-    TaskId = "task-id" / "task_id";
-    ShardKey = "shard-key" / "shard_key";
-    Key = "key" / "key";
-    NoKey = "no-key" / "no_key";
-    Partition = "partition" / "partition";
-    ExpiresAt = "expires-at" / "expires_at";
-    Completion = "completion" / "completion";
-    MaxAttempts = "max-attempts" / "max_attempts";
-    Backoff = "backoff" / "backoff";
-    AckTimeout = "ack-timeout" / "ack_timeout";
-    MaxStalls = "max-stalls" / "max_stalls";
-    Spread = "spread" / "spread";
-    Window = "window" / "window";
-    Reply = "reply" / "reply";
-    Correlation = "correlation" / "correlation";
+    Op = "op" / "op", true;
+    DueAt = "due-at" / "due_at", true;
+    Delay = "delay" / "delay", true;
+    Topic = "topic" / "topic", true;
+    TaskId = "task-id" / "task_id", true;
+    ShardKey = "shard-key" / "shard_key", true;
+    Key = "key" / "key", true;
+    NoKey = "no-key" / "no_key", true;
+    Partition = "partition" / "partition", true;
+    ExpiresAt = "expires-at" / "expires_at", true;
+    Completion = "completion" / "completion", true;
+    MaxAttempts = "max-attempts" / "max_attempts", false;
+    Backoff = "backoff" / "backoff", false;
+    AckTimeout = "ack-timeout" / "ack_timeout", false;
+    MaxStalls = "max-stalls" / "max_stalls", false;
+    Spread = "spread" / "spread", false;
+    Window = "window" / "window", false;
+    Reply = "reply" / "reply", true;
+    Correlation = "correlation" / "correlation", true;
 }
-
-/// Headers that only Duestream sets, and that a dead letter brings back when it is replayed.
-pub(super) const LETTER: [&str; 8] = [
-    delivery::DELIVERY_ID,
-    delivery::ATTEMPT,
-    delivery::ASKED_AT,
-    delivery::PROGRESS,
-    dead::HISTORY,
-    dead::DEAD_REASON,
-    dead::DEAD_MESSAGE,
-    dead::DEAD_AT,
-];
 
 impl Field {
     /// Whether it is true or false.
@@ -95,12 +87,8 @@ pub(super) struct Submitted<'a> {
     pub(super) key_given: bool,
     /// Headers that travel on.
     pub(super) headers: Vec<Header>,
-    /// Whether JSON or Avro has headers in its value: what stands on the record may have been put there by others.
-    pub(super) headers_given: bool,
     /// Payload.
     pub(super) value: Option<Cow<'a, [u8]>>,
-    /// What only a dead letter has: taken beside `op` = replay.
-    letter: [Option<Cow<'a, [u8]>>; LETTER.len()],
     fault: Option<Refusal>,
 }
 
@@ -112,9 +100,7 @@ impl<'a> Submitted<'a> {
             key: None,
             key_given: false,
             headers: Vec::new(),
-            headers_given: false,
             value: None,
-            letter: Default::default(),
             fault: None,
         }
     }
@@ -159,25 +145,6 @@ impl<'a> Submitted<'a> {
         } else {
             *place = Some(value);
         }
-    }
-
-    /// Takes a header that only a dead letter has, once.
-    pub(super) fn set_letter(&mut self, place: usize, value: Cow<'a, [u8]>) {
-        if self.letter[place].replace(value).is_some() {
-            let refusal =
-                Refusal::of_field(ReasonCode::RepeatedField, LETTER[place], "stands more than once");
-            self.refuse(refusal);
-        }
-    }
-
-    /// The bytes of a header that only a dead letter has.
-    pub(super) fn letter(&self, name: &str) -> Option<&[u8]> {
-        self.letter[LETTER.iter().position(|known| *known == name)?].as_deref()
-    }
-
-    /// The first header that only a dead letter has.
-    pub(super) fn letter_header(&self) -> Option<&'static str> {
-        self.letter.iter().position(Option::is_some).map(|place| LETTER[place])
     }
 
     /// The bytes of a field.

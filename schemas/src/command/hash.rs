@@ -4,8 +4,7 @@
 
 use crate::due::Completion;
 use crate::ids::RowId;
-use crate::options::TaskOptions;
-use crate::row::RowBody;
+use crate::row::{RowBody, RowOptions};
 
 /// Headers that tell where a submission came from, not what it says: a resubmission has others.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
@@ -31,8 +30,6 @@ pub fn row_identity(shard_key: Option<&str>, id: RowId) -> [u8; 16] {
 /// in decimal, the one that is called by it because its producer chose none. They are looked for in this order.
 pub fn identities(shard_key: Option<&str>, task_id: &str) -> Vec<[u8; 16]> {
     let chosen = identity(shard_key.unwrap_or(task_id), task_id);
-    // What is delivered names the task id as shard key where there is none.
-    let shard_key = shard_key.filter(|shard_key| *shard_key != task_id);
     let row = task_id.parse().ok().map(RowId).filter(|id| id.to_string() == task_id);
     [Some(chosen), row.map(|id| row_identity(shard_key, id))].into_iter().flatten().collect()
 }
@@ -46,25 +43,9 @@ pub(super) enum AskedDue {
     After(i64),
 }
 
-/// Where and until when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) partition: Option<i32>,
-    pub(super) expires_at: Option<i64>,
-}
-
 /// 128 bits over what was submitted, besides the identity. The form does not matter, nor does how a time was written;
 /// a delay counts as a delay, so that resubmitting it later is the same content.
-///
-/// Options that came later stand behind, each with a tag of its own and only where it is given: without them the hash is
-/// what it was before they came. Defaults that a configuration adds are no part of it.
-pub(super) fn content(
-    asked: AskedDue,
-    topic: &str,
-    body: &RowBody,
-    place: &Place,
-    options: &TaskOptions,
-) -> [u8; 16] {
+pub(super) fn content(asked: AskedDue, topic: &str, body: &RowBody, options: &RowOptions) -> [u8; 16] {
     let mut hasher = Hasher::new(b"duestream content 1");
     let (tag, ms) = match asked {
         AskedDue::At(at) => (0, at),
@@ -81,26 +62,12 @@ pub(super) fn content(
         hasher.optional(header.value.as_deref());
     }
     hasher.byte(0);
-    hasher.optional(place.partition.map(i32::to_le_bytes).as_ref().map(<[u8; 4]>::as_slice));
-    hasher.optional(place.expires_at.map(i64::to_le_bytes).as_ref().map(<[u8; 8]>::as_slice));
-    hasher.byte(match options.completion.unwrap_or_default() {
+    hasher.optional(options.partition.map(i32::to_le_bytes).as_ref().map(<[u8; 4]>::as_slice));
+    hasher.optional(options.expires_at.map(i64::to_le_bytes).as_ref().map(<[u8; 8]>::as_slice));
+    hasher.byte(match options.completion {
         Completion::OnDelivery => 0,
         Completion::OnAck => 1,
     });
-    let texts = [
-        (1, options.max_attempts.map(|n| n.to_string())),
-        (2, options.backoff.map(|backoff| backoff.to_string())),
-        (3, options.ack_timeout_ms.map(|ms| ms.to_string())),
-        (4, options.max_stalls.map(|n| n.to_string())),
-        (5, options.spread.map(|spread| spread.to_string())),
-        (6, options.window.map(|window| window.to_string())),
-    ];
-    for (tag, text) in texts {
-        if let Some(text) = text {
-            hasher.byte(tag);
-            hasher.bytes(text.as_bytes());
-        }
-    }
     hasher.finish()
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::RecordView;
-use super::field::{Field, Form, LETTER, Submitted, is_reserved, user_header};
+use super::field::{Field, Form, Submitted, is_reserved, user_header};
 use super::reason::{ReasonCode, Refusal};
 
 /// Reads a record that has at least one `duestream-*` header.
@@ -16,10 +16,6 @@ pub(super) fn read<'a>(record: &RecordView<'a>) -> Submitted<'a> {
             continue;
         }
         let Some(&field) = Field::ALL.iter().find(|field| field.header().as_bytes() == header.name) else {
-            if let Some(place) = LETTER.iter().position(|name| name.as_bytes() == header.name) {
-                submitted.set_letter(place, Cow::Borrowed(header.value.unwrap_or_default()));
-                continue;
-            }
             if submitted.is_refused() {
                 continue;
             }

@@ -171,7 +171,6 @@ fn add_headers(submitted: &mut Submitted<'_>, headers: Json<'_>) -> Result<(), R
             return Err(Refusal::of_field(ReasonCode::InvalidField, HEADERS, problem));
         }
     };
-    submitted.headers_given = !pairs.is_empty();
     for (name, value) in pairs {
         if is_reserved(name.as_bytes()) {
             let problem = "is reserved for Duestream";

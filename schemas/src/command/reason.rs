@@ -111,18 +111,6 @@ reason_codes! {
     InvalidOption = "invalid_option",
         "An option has a value that it cannot have.",
         "use one of the values that the message names";
-    NotOnAck = "not_on_ack",
-        "An option of tasks that wait for an ack (max-attempts, backoff, ack-timeout, max-stalls) stands on one that is done when it is delivered.",
-        "set completion to on_ack, or leave the option out";
-    TaskIdMissing = "task_id_missing",
-        "A command to change a task does not say which.",
-        "give the task id, and the shard key where the task has one";
-    OutOfPlace = "out_of_place",
-        "A field, a key, headers or a payload that the operation does not take.",
-        "leave it out, or correct op";
-    InvalidReplay = "invalid_replay",
-        "A replay is not a whole dead letter in the form headers.",
-        "send the record of dead with its headers as they are and duestream-op = replay, or use duectl dead replay";
     InvalidCorrelation = "invalid_correlation",
         "A correlation is longer than 255 bytes.",
         "shorten it";

@@ -1,7 +1,6 @@
 //! The rules of one pipeline that a command must keep: limits and callback topics.
 
 use super::reason::{ReasonCode, Refusal};
-use crate::options::TaskOptions;
 
 /// Most bytes of key, value and headers together: the emitted due record then fits 1 MiB.
 pub const DEFAULT_MAX_BODY_BYTES: usize = 900 << 10;
@@ -23,8 +22,6 @@ pub struct Rules {
     pub allowed_topics: Vec<TopicPattern>,
     /// Most bytes of key, value and headers together, see [`body_bytes`](super::body_bytes).
     pub max_body_bytes: usize,
-    /// What tasks for these callback topics are where they do not say; the first entry that matches counts, alone.
-    pub defaults: Vec<(TopicPattern, TaskOptions)>,
 }
 
 impl Rules {
@@ -35,14 +32,7 @@ impl Rules {
             internal_topics: Vec::new(),
             allowed_topics: vec![TopicPattern::Prefix(String::new())],
             max_body_bytes: DEFAULT_MAX_BODY_BYTES,
-            defaults: Vec::new(),
         }
-    }
-
-    /// What a task for this callback topic is where it does not say.
-    pub fn defaults_of(&self, topic: &str) -> TaskOptions {
-        let found = self.defaults.iter().find(|(pattern, _)| pattern.matches(topic));
-        found.map_or_else(TaskOptions::default, |(_, options)| *options)
     }
 
     /// Checks a callback topic. `field`: how the producer named it.

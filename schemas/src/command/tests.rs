@@ -1,13 +1,11 @@
 //! Commands as producers send them.
 
 mod avro;
-mod changes;
 mod contract;
 mod forms;
 mod hashes;
 mod hostile;
 mod hostile_avro;
-mod options;
 mod refused;
 mod replies;
 mod taken;
@@ -45,15 +43,7 @@ impl Record {
         self
     }
 
-    /// A command to schedule a task.
-    fn parse_with(&self, rules: &Rules) -> Result<Schedule, Refusal> {
-        self.command_with(rules).map(|command| match command {
-            Command::Schedule(schedule) => *schedule,
-            other => panic!("{other:?} schedules nothing"),
-        })
-    }
-
-    fn command_with(&self, rules: &Rules) -> Result<Command, Refusal> {
+    fn parse_with(&self, rules: &Rules) -> Result<Command, Refusal> {
         self.read(rules, &KnownSchemas::shipped()).map_err(|error| match error {
             ParseError::Refused(refused) => refused.refusal,
             ParseError::NeedsSchema(id) => panic!("schema {id} is wanted"),
@@ -72,16 +62,12 @@ impl Record {
         Command::parse(&view, rules, schemas)
     }
 
-    fn parse(&self) -> Result<Schedule, Refusal> {
+    fn parse(&self) -> Result<Command, Refusal> {
         self.parse_with(&Rules::new("duestream."))
     }
 
-    fn command(&self) -> Result<Command, Refusal> {
-        self.command_with(&Rules::new("duestream."))
-    }
-
     fn refusal(&self) -> Refusal {
-        self.command().expect_err("the command is refused")
+        self.parse().expect_err("the command is refused")
     }
 }
 

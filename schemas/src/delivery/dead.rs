@@ -1,8 +1,7 @@
 //! Dead letters: the payload with all that is known, enough for a replay.
 
 use super::{AddedHeader, identity_headers};
-use crate::due::{Completion, Deliver, DueRecord, RetryOptions};
-use crate::options::{show_completion, show_duration};
+use crate::due::{Deliver, DueRecord};
 use crate::row::RowHistory;
 
 /// Callback topic the task was meant for.
@@ -13,16 +12,6 @@ pub const KEY: &str = "duestream-key";
 pub const PARTITION: &str = "duestream-partition";
 /// When the task expired.
 pub const EXPIRES_AT: &str = "duestream-expires-at";
-/// `on_ack`, where its consumer was to finish it; absent: the delivery was.
-pub const COMPLETION: &str = "duestream-completion";
-/// After so many failed attempts it was to be given up, if its producer said so.
-pub const MAX_ATTEMPTS: &str = "duestream-max-attempts";
-/// Pause before the next attempt, if its producer said so.
-pub const BACKOFF: &str = "duestream-backoff";
-/// How long a consumer might be silent, if its producer said so.
-pub const ACK_TIMEOUT: &str = "duestream-ack-timeout";
-/// More stalls than that were not to be forgiven, if its producer said so.
-pub const MAX_STALLS: &str = "duestream-max-stalls";
 /// [`DeadReason`].
 pub const DEAD_REASON: &str = "duestream-dead-reason";
 /// One sentence for people.
@@ -88,7 +77,6 @@ pub fn dead_headers(
     headers.push(AddedHeader { name: KEY, value: deliver.key.clone() });
     headers.extend(deliver.partition.map(|partition| AddedHeader::number(PARTITION, &partition)));
     headers.extend(deliver.expires_at.map(|expires_at| AddedHeader::number(EXPIRES_AT, &expires_at)));
-    headers.extend(option_headers(deliver));
     headers.extend(deliver.progress.clone().map(|progress| AddedHeader::new(super::PROGRESS, progress)));
     if !deliver.history.is_empty() {
         headers.push(AddedHeader::new(HISTORY, RowHistory { attempts: deliver.history.clone() }.encode()));
@@ -97,19 +85,4 @@ pub fn dead_headers(
     headers.push(AddedHeader::new(DEAD_MESSAGE, message));
     headers.push(AddedHeader::number(DEAD_AT, &dead_at));
     headers
-}
-
-/// What the producer said of further attempts, as a command says it: nothing of a task that is done when it is delivered.
-fn option_headers(deliver: &Deliver) -> impl Iterator<Item = AddedHeader> {
-    let on_ack = deliver.completion == Completion::OnAck;
-    let retry = if on_ack { deliver.retry } else { RetryOptions::default() };
-    [
-        on_ack.then(|| AddedHeader::new(COMPLETION, show_completion(deliver.completion))),
-        retry.max_attempts.map(|n| AddedHeader::number(MAX_ATTEMPTS, &n)),
-        retry.backoff.map(|backoff| AddedHeader::number(BACKOFF, &backoff)),
-        retry.ack_timeout_ms.map(|ms| AddedHeader::new(ACK_TIMEOUT, show_duration(ms))),
-        retry.max_stalls.map(|n| AddedHeader::number(MAX_STALLS, &n)),
-    ]
-    .into_iter()
-    .flatten()
 }

@@ -1,11 +1,11 @@
 use super::*;
 use crate::command::{ReasonCode, Refusal};
-use crate::due::{Completion, DueKind, PastAttempt, RetryOptions};
+use crate::due::{Completion, DueKind, PastAttempt};
 use crate::ids::{Generation, RowId, Shard};
 use crate::row::RowHistory;
 use proptest::prelude::*;
 
-pub(crate) fn deliver() -> Deliver {
+fn deliver() -> Deliver {
     Deliver {
         attempt: 2,
         task_id: "t".into(),
@@ -20,11 +20,10 @@ pub(crate) fn deliver() -> Deliver {
         progress: None,
         history: vec![],
         bury: None,
-        retry: RetryOptions::default(),
     }
 }
 
-pub(crate) fn due() -> DueRecord {
+fn due() -> DueRecord {
     DueRecord {
         id: RowId(18_014_398_509_481_985),
         generation: Generation(3),
@@ -74,22 +73,8 @@ fn what_is_not_always_there_is_added_where_it_is() {
 
 #[test]
 fn a_dead_letter_says_all_that_a_replay_needs() {
-    let attempts =
-        vec![PastAttempt { attempt: 1, at: 5, outcome: "failed".into(), ..PastAttempt::default() }];
-    let retry = RetryOptions {
-        max_attempts: Some(4),
-        backoff: "fixed:30s".parse().ok(),
-        ack_timeout_ms: Some(900_000),
-        max_stalls: Some(0),
-    };
-    let dead = Deliver {
-        partition: Some(3),
-        expires_at: Some(9),
-        completion: Completion::OnAck,
-        history: attempts.clone(),
-        retry,
-        ..deliver()
-    };
+    let attempts = vec![PastAttempt { attempt: 1, at: 5, outcome: "failed".into(), reason: None }];
+    let dead = Deliver { partition: Some(3), expires_at: Some(9), history: attempts.clone(), ..deliver() };
     let headers = dead_headers(&due(), &dead, DeadReason::Expired.as_str(), "it expired", 7);
     let (history, rest): (Vec<_>, Vec<_>) =
         headers.into_iter().partition(|header| header.name == dead::HISTORY);
@@ -104,11 +89,6 @@ fn a_dead_letter_says_all_that_a_replay_needs() {
         "duestream-key=null",
         "duestream-partition=3",
         "duestream-expires-at=9",
-        "duestream-completion=on_ack",
-        "duestream-max-attempts=4",
-        "duestream-backoff=fixed:30s",
-        "duestream-ack-timeout=15m",
-        "duestream-max-stalls=0",
         "duestream-dead-reason=expired",
         "duestream-dead-message=it expired",
         "duestream-dead-at=7",

@@ -9,11 +9,6 @@ printf '%s' 'Grüße from kcat' | kcat -b "$KAFKA_BOOTSTRAP" -P -t "$tasks" -k o
   -H content-type=text/plain
 # end snippet
 
-# begin snippet cancel
-echo order-4711: | kcat -b "$KAFKA_BOOTSTRAP" -P -Z -K : -t "$tasks" -X partitioner=murmur2_random \
-  -H duestream-op=cancel -H duestream-task-id=kcat-2
-# end snippet
-
 # begin snippet consume
 kcat -b "$KAFKA_BOOTSTRAP" -q -C -t "$callbacks" -o beginning -c 1 -X isolation.level=read_committed -J
 # end snippet

@@ -1,18 +1,15 @@
 //! The compensator of one slot: look after look at what should have been settled by now, in the order of steps of
 //! `compensator::reemit`.
 
-mod late;
-
 use super::Did;
-use super::effects::Effect;
-use crate::mysql::{Db, JOURNAL, Row};
+use crate::mysql::{Db, JOURNAL, Waiting};
 use crate::setup::Mutation;
 use crate::world::{Mishap, World};
+use protocol::apply::RowKey;
 use protocol::cursor::ScanPoint;
-use protocol::life::RowKey;
 use protocol::reemit::{Candidate, Gate, SlotHealth};
 use schemas::due::DueRecord;
-use schemas::ids::{RowGen, RowId, Shard, Slot};
+use schemas::ids::{RowId, Shard, Slot};
 use std::collections::{BTreeMap, VecDeque};
 
 const PAUSE_MS: i64 = 400;
@@ -66,7 +63,7 @@ enum Stage {
     FenceLast {
         cursors: BTreeMap<Shard, i64>,
         taken: Rows,
-        rows: Vec<Row>,
+        rows: Vec<Waiting>,
     },
     Note {
         cursors: BTreeMap<Shard, i64>,
@@ -77,19 +74,6 @@ enum Stage {
         cursors: BTreeMap<Shard, i64>,
         records: VecDeque<DueRecord>,
     },
-    /// Consumers that stalled: how far they may be judged …
-    Overdue,
-    /// … their next attempts …
-    Stall {
-        rows: Vec<RowGen>,
-        upto: i64,
-    },
-    /// … which are emitted where they are due soon.
-    Effects(Effect),
-    /// Intents and answers that may be lost …
-    Intents,
-    /// … are sent again.
-    Last(Effect),
 }
 
 impl Compensator {
@@ -140,11 +124,6 @@ impl Compensator {
         let rule = w.setup.reemit;
         match stage {
             Stage::Rest { until } => Stage::Rest { until },
-            Stage::Overdue => self.overdue(w),
-            Stage::Stall { rows, upto } => self.stall(w, &rows, upto),
-            Stage::Effects(effect) => effect.step(w, &self.name).map_or(Stage::Intents, Stage::Effects),
-            Stage::Intents => self.intents(w),
-            Stage::Last(effect) => effect.step(w, &self.name).map_or_else(|| Self::rest(w), Stage::Last),
             Stage::Health => {
                 if w.db_mishap("health", false) != Mishap::None {
                     return Self::rest(w);
@@ -174,20 +153,19 @@ impl Compensator {
                     return Self::rest(w);
                 }
                 let there = |(key, row): &(RowKey, Candidate)| {
-                    let found = w.db.pending.get(key)?;
-                    let spoken_for = w.db.is_intended(found.row_gen());
-                    (found.generation == row.generation && !spoken_for).then(|| (*key, *row, found.clone()))
+                    let found = *w.db.pending.get(key)?;
+                    (found.generation == row.generation).then_some((*row, Waiting { key: *key, row: found }))
                 };
-                let found: Vec<(RowKey, Candidate, Row)> = rows.iter().filter_map(there).collect();
-                let taken = found.iter().map(|(key, row, _)| (*key, *row)).collect();
+                let found: Vec<(Candidate, Waiting)> = rows.iter().filter_map(there).collect();
+                let taken = found.iter().map(|(row, waiting)| (waiting.key, *row)).collect();
                 let Some(fence) = fence else {
                     return Stage::FenceLast {
                         cursors,
                         taken,
-                        rows: found.into_iter().map(|(_, _, row)| row).collect(),
+                        rows: found.into_iter().map(|(_, row)| row).collect(),
                     };
                 };
-                let records = found.iter().map(|(_, _, row)| w.due_record(row, fence, false)).collect();
+                let records = found.iter().map(|(_, row)| w.due_record(row, fence, false)).collect();
                 Stage::Note { cursors, taken, records }
             }
             Stage::FenceLast { cursors, taken, rows } => {
@@ -229,7 +207,7 @@ impl Compensator {
         if self.left > 0 {
             self.first = 0;
         }
-        let Some(shard) = self.shards.pop_front().filter(|_| self.left > 0) else { return Stage::Overdue };
+        let Some(shard) = self.shards.pop_front().filter(|_| self.left > 0) else { return Self::rest(w) };
         if w.db_mishap("noted", false) != Mishap::None {
             return Self::rest(w);
         }

@@ -5,14 +5,12 @@ use crate::kafka::{Fate, Init, Kafka, Producer, Sent, TxnId};
 use crate::redis::{Grip, Redis};
 use crate::setup::Mutation;
 use crate::world::{Delayed, Mishap, World, topic, topic_number};
-use protocol::limits::Board;
 use protocol::slot::{
     Action, Cause, DueItem, Event, Facts, Fault, FaultKind, Input, JournalChunk, Lane, LogBounds, Lookup,
-    Now, Outgoing, ScriptFault, SendOutcome, Slot as Machine, SlotConfig, Step, StrayEnd, Target, TxnEnd,
+    Now, Outgoing, ScriptFault, SendOutcome, Slot as Machine, Step, StrayEnd, Target, TxnEnd,
 };
-use protocol::slot_store::{Entry, TakenOver, Topic, queue_of};
-use schemas::control::ControlKey;
-use schemas::due::{Completion, DueKind, DueRecord};
+use protocol::slot_store::{Entry, TakenOver, Topic};
+use schemas::due::{DueKind, DueRecord};
 use schemas::ids::Slot;
 use schemas::journal::{EntryKind, JournalEntry, JournalRecord};
 
@@ -25,9 +23,6 @@ pub struct Dispatcher {
     pub name: String,
     pub slot: Slot,
     pub machine: Machine,
-    /// What it has read of `control`.
-    board: Board,
-    control_read: usize,
     /// Number of the process.
     pub process: u32,
     grip: Grip,
@@ -87,8 +82,6 @@ impl Doing {
             (Action::ResumeDue, None) => "resume",
             (Action::Preload { .. }, None) => "preload",
             (Action::Agenda { .. }, None) => "agenda",
-            (Action::Survey { .. }, None) => "survey",
-            (Action::Ask(_), None) => "ask",
             (Action::Claim { .. }, None) => "claim",
             (Action::LookUp { .. }, None) => "look_up",
             (Action::KeepStrays(_), None) => "keep_strays",
@@ -110,9 +103,7 @@ impl Dispatcher {
         Dispatcher {
             name: format!("dispatcher {process}"),
             slot,
-            machine: Machine::assigned(SlotConfig { slots: w.setup.slots, ..w.setup.slot.clone() }, now),
-            board: Board::default(),
-            control_read: 0,
+            machine: Machine::assigned(w.setup.slot.clone(), now),
             process,
             grip: None,
             main: None,
@@ -213,16 +204,6 @@ impl Dispatcher {
         }
         if soon && let Some(ends) = self.strays.take() {
             self.handle(w, Input::Strays(ends));
-            return true;
-        }
-        if self.control_read < w.control.len() && soon {
-            for (offset, (key, value)) in w.control.iter().enumerate().skip(self.control_read) {
-                let read = self.board.apply(offset as i64, key.as_bytes(), value.as_deref());
-                read.expect("only programs write to control");
-            }
-            self.control_read = w.control.len();
-            let view = self.board.of_slot(self.slot);
-            self.handle(w, Input::Limits(view));
             return true;
         }
         let log = &w.kafka.due[usize::from(self.slot.0)];
@@ -413,17 +394,6 @@ impl Dispatcher {
                 Some(if w.mishap(name) == Mishap::None { Input::Done } else { Input::Failed("pause".into()) })
             }
             Action::LookUp { topics, .. } => Some(Input::Facts(look_up(w, topics))),
-            Action::Ask(shares) => {
-                let shares = shares.clone();
-                for (topic, share) in shares {
-                    if w.mishap(name) == Mishap::None {
-                        let key = ControlKey::Share(topic.to_string(), self.slot).to_string();
-                        w.control.push((key, share.map(|share| share.encode())));
-                        w.saw("share of a limit");
-                    }
-                }
-                Some(Input::Done)
-            }
             Action::KeepStrays(strays) => {
                 let strays = strays.clone();
                 let end = |mishap| match mishap {
@@ -591,8 +561,10 @@ impl Dispatcher {
         if doing.stage < total {
             return None;
         }
-        let sent =
-            records.iter().map(|out| Entry { topic: queue_of(&out.record), member: out.record.row_gen() });
+        let sent = records.iter().map(|out| Entry {
+            topic: Topic::from(out.record.callback_topic.as_str()),
+            member: out.record.row_gen(),
+        });
         // The quarantine lane's journal record comes in a second call.
         if !records.is_empty() {
             self.flying = sent.collect();
@@ -627,12 +599,7 @@ impl Dispatcher {
             return Err(Fault { kind: *kind, text: format!("topic {}", topic(number)) });
         }
         let (due_at, said_at) = (out.record.due_at, out.at);
-        let (attempt, on_ack) = match &out.record.kind {
-            DueKind::Deliver(deliver) => (deliver.attempt, deliver.completion == Completion::OnAck),
-            DueKind::Withdraw => (0, false),
-        };
-        let row_gen = out.record.row_gen();
-        let sent = Sent { row_gen, attempt, on_ack, dead, due_at, at: w.now, said_at };
+        let sent = Sent { row_gen: out.record.row_gen(), dead, due_at, at: w.now, said_at };
         let producer = self.ready(w, lane).ok_or_else(fatal)?;
         match w.mishap("record") {
             Mishap::Refused => return Err(transient()),
@@ -723,7 +690,6 @@ fn count(w: &mut World, event: &Event) {
         Event::Released(_) => w.saw("released"),
         Event::Dropped(why, _) => w.saw(&format!("dropped: {why:?}")),
         Event::Stale(_) => w.saw("stale"),
-        Event::Shed(_) => w.saw("handed back for want of room"),
         Event::Held(_) => w.saw("withdraw held"),
         Event::Paused(true) => w.saw("due paused"),
         Event::Strays { kept, .. } if *kept > 0 => w.saw("garbage kept"),

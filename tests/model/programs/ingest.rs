@@ -1,25 +1,23 @@
-//! Ingest: one worker per partition of `tasks`, `journal` or `acks`, in the order of steps of `ingest::partition`.
-
-mod acks;
-mod journal;
-mod tasks;
+//! Ingest: one worker per partition of `tasks` or `journal`, in the order of steps of `ingest::partition`.
 
 use super::Did;
-use super::effects::Effect;
-use crate::kafka::{AckRecord, Command};
-use crate::mysql::{ACKS, Failed, JOURNAL, TASKS};
+use super::effects::{Effect, Fences, fences};
+use crate::kafka::Command;
+use crate::mysql::{Failed, JOURNAL, New, Pending, TASKS, Waiting};
 use crate::setup::Mutation;
 use crate::world::{Mishap, World};
+use protocol::admission::{self, ContentHash, Identity, Known, Offer, Verdict};
+use protocol::apply::{Beat, RowKey};
 use protocol::position::{Flight, Handling, Ledger, LogRange, Positions};
-use schemas::ids::{RowId, Slot, SourceId};
-use schemas::journal::JournalRecord;
+use schemas::ids::{Generation, RowId, Shard, Slot, SourceId};
+use schemas::journal::{EntryKind, JournalRecord};
+use std::collections::{BTreeSet, HashMap};
 
 /// What a worker reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Tasks(i32),
     Journal(Slot),
-    Acks(i32),
 }
 
 impl Stream {
@@ -27,7 +25,6 @@ impl Stream {
         match self {
             Stream::Tasks(partition) => (TASKS, partition),
             Stream::Journal(slot) => (JOURNAL, i32::from(slot.0)),
-            Stream::Acks(partition) => (ACKS, partition),
         }
     }
 }
@@ -38,8 +35,6 @@ pub struct Ingest {
     pub name: String,
     pub stream: Stream,
     hold: Option<Box<Hold>>,
-    /// When the next tick is due, of a worker of `acks`.
-    tick_at: i64,
 }
 
 /// From reading the positions until they must be read again.
@@ -54,22 +49,22 @@ struct Hold {
 /// A batch on its way to its commit.
 #[derive(Debug)]
 enum Work {
-    /// Commands.
-    Tasks(tasks::Batch),
-    /// Journal records, each with its offset and time, applied in one transaction.
-    Journal { records: Vec<(i64, i64, JournalRecord)>, end: i64 },
-    /// Acks and ticks, likewise.
-    Acks { records: Vec<(i64, i64, AckRecord)>, end: i64 },
+    /// Commands: fences are read …
+    Fences(Vec<(i64, Command)>),
+    /// … identities looked up …
+    LookUp { batch: Vec<(i64, Command)>, fences: Fences, cursors: Option<HashMap<Shard, i64>> },
+    /// … rows and positions committed.
+    Insert {
+        batch: Vec<(i64, Command)>,
+        fences: Fences,
+        cursors: Option<HashMap<Shard, i64>>,
+        known: HashMap<Identity, Known>,
+    },
+    /// Journal records: applied in one transaction.
+    Apply { records: Vec<(i64, i64, JournalRecord)>, end: i64 },
 }
 
 const IN_FLIGHT: usize = 3;
-
-/// Stretch of a log that is handled in one way: records with offset and time, and the offset behind them.
-struct Stretch<T> {
-    records: Vec<(i64, i64, T)>,
-    handling: Handling,
-    end: i64,
-}
 
 impl Ingest {
     pub fn new(w: &mut World, stream: Stream) -> Ingest {
@@ -77,9 +72,8 @@ impl Ingest {
         let what = match stream {
             Stream::Tasks(_) => "tasks",
             Stream::Journal(_) => "journal",
-            Stream::Acks(_) => "acks",
         };
-        Ingest { name: format!("ingest {what} {process}"), stream, hold: None, tick_at: w.now }
+        Ingest { name: format!("ingest {what} {process}"), stream, hold: None }
     }
 
     /// Whether a batch is committed and its effects are not acked.
@@ -122,7 +116,6 @@ impl Ingest {
         match self.stream {
             Stream::Tasks(partition) => w.kafka.tasks[partition as usize].len() as i64,
             Stream::Journal(slot) => w.kafka.journal_end(slot),
-            Stream::Acks(partition) => w.kafka.acks[partition as usize].len() as i64,
         }
     }
 
@@ -143,11 +136,7 @@ impl Ingest {
             }
         }
         if let Some(work) = hold.work.take() {
-            return match work {
-                Work::Tasks(batch) => self.tasks(w, hold, batch),
-                Work::Journal { records, end } => self.journal(w, hold, records, end),
-                Work::Acks { records, end } => self.acks(w, hold, records, end),
-            };
+            return self.work(w, hold, work);
         }
         if let Some(to) = hold.ledger.confirmable()
             && (!w.rough || w.dice.roll(4) == 0)
@@ -155,7 +144,7 @@ impl Ingest {
             return match w.db_mishap("confirm", true) {
                 Mishap::Refused => Some(Did::Work),
                 mishap => {
-                    let confirmed = self.confirm(w, to);
+                    let confirmed = w.db.confirm(self.stream.key(), to);
                     w.say(&self.name, || format!("confirms {to}: {confirmed:?}"));
                     confirmed.ok()?;
                     if mishap == Mishap::None {
@@ -168,77 +157,86 @@ impl Ingest {
         if hold.ledger.in_flight() < IN_FLIGHT && self.fetch(w, hold) {
             return Some(Did::Work);
         }
-        let wake = match self.stream {
-            Stream::Acks(partition) if self.tick_at <= w.now => {
-                self.tick_at = w.now + w.setup.tick_ms;
-                w.append_ack(partition, AckRecord::Tick);
-                return Some(Did::Work);
-            }
-            Stream::Acks(_) => Some(self.tick_at),
-            Stream::Tasks(_) | Stream::Journal(_) => None,
-        };
-        Some(if hold.effects.is_empty() { Did::Idle(wake) } else { Did::Work })
-    }
-
-    /// Moves `confirmed`. Answers that this side owed below it are acked.
-    fn confirm(&self, w: &mut World, to: i64) -> Result<(), Failed> {
-        let key = self.stream.key();
-        let from = w.db.position[&key].confirmed;
-        w.db.confirm(key, to)?;
-        if matches!(self.stream, Stream::Tasks(_)) && from < to {
-            let late = w.has(Mutation::ForgetLateAnswers);
-            let first = if late { self.id(0) } else { self.id(from) };
-            w.db.forget_answered(first, self.id(to), late);
-        }
-        Ok(())
+        Some(if hold.effects.is_empty() { Did::Idle(None) } else { Did::Work })
     }
 
     fn fetch(&mut self, w: &mut World, hold: &mut Hold) -> bool {
-        match self.stream {
-            Stream::Tasks(partition) => self.fetch_tasks(w, hold, partition),
-            Stream::Journal(slot) => self.fetch_journal(w, hold, slot),
-            Stream::Acks(partition) => self.fetch_acks(w, hold, partition),
-        }
-    }
-
-    /// Reads on in a log, as far as records are handled alike. `None`: nothing is there.
-    fn stretch<T>(
-        w: &mut World,
-        hold: &mut Hold,
-        end: i64,
-        record: impl Fn(&World, i64) -> Option<(i64, T)>,
-    ) -> Option<Stretch<T>> {
         let most = if w.rough { 1 + w.dice.roll(4) as usize } else { 8 };
-        let mut records = Vec::new();
-        let mut handling = None;
-        while hold.read_from < end && records.len() < most {
-            let offset = hold.read_from;
-            if let Some((at, record)) = record(w, offset) {
-                let this = hold.ledger.handling(offset);
-                if handling.is_some_and(|handling| handling != this) {
-                    break;
+        match self.stream {
+            Stream::Tasks(partition) => {
+                let log = &w.kafka.tasks[partition as usize];
+                let mut batch: Vec<(i64, Command)> = Vec::new();
+                let mut handling = None;
+                for offset in hold.read_from..log.len() as i64 {
+                    let this = hold.ledger.handling(offset);
+                    if batch.len() >= most || handling.is_some_and(|handling| handling != this) {
+                        break;
+                    }
+                    handling = Some(this);
+                    batch.push((offset, log[offset as usize].1));
                 }
-                handling = Some(this);
-                records.push((offset, at, record));
+                let Some((last, _)) = batch.last() else { return false };
+                hold.read_from = last + 1;
+                let end = last + 1;
+                let ids: Vec<RowId> = batch.iter().map(|(offset, _)| self.id(*offset)).collect();
+                match handling {
+                    Some(Handling::Apply) => hold.work = Some(Work::Fences(batch)),
+                    Some(Handling::Repeat) if w.has(Mutation::AppliedAgain) => {
+                        hold.work = Some(Work::Fences(batch))
+                    }
+                    Some(Handling::Repeat) => self.repeat(w, hold, end, ids),
+                    Some(Handling::Skip) | None => {}
+                }
+                true
             }
-            hold.read_from += 1;
+            Stream::Journal(slot) => {
+                let stable = w.kafka.stable(slot);
+                if hold.read_from >= stable {
+                    return false;
+                }
+                let mut records = Vec::new();
+                let mut handling = None;
+                while hold.read_from < stable && records.len() < most {
+                    let offset = hold.read_from;
+                    if let Some(record) = w.kafka.committed(slot, offset) {
+                        let this = hold.ledger.handling(offset);
+                        if handling.is_some_and(|handling| handling != this) {
+                            break;
+                        }
+                        handling = Some(this);
+                        records.push((
+                            offset,
+                            w.kafka.journal[usize::from(slot.0)][offset as usize].0,
+                            record.clone(),
+                        ));
+                    }
+                    hold.read_from += 1;
+                }
+                let Some((last, _, _)) = records.last() else { return true };
+                let end = last + 1;
+                let withdrawn = records.iter().flat_map(|(_, _, record)| &record.entries);
+                let withdrawn = withdrawn.filter(|entry| entry.kind == EntryKind::Withdrawn);
+                let ids: BTreeSet<RowId> = withdrawn.map(|entry| entry.id).collect();
+                match handling {
+                    Some(Handling::Apply) => hold.work = Some(Work::Apply { records, end }),
+                    Some(Handling::Repeat) if w.has(Mutation::AppliedAgain) => {
+                        hold.work = Some(Work::Apply { records, end });
+                    }
+                    Some(Handling::Repeat) => self.repeat(w, hold, end, ids.into_iter().collect()),
+                    Some(Handling::Skip) | None => {}
+                }
+                true
+            }
         }
-        let end = records.last()?.0 + 1;
-        let mut handling = handling?;
-        if handling == Handling::Repeat && w.has(Mutation::AppliedAgain) {
-            handling = Handling::Apply;
-        }
-        Some(Stretch { records, handling, end })
     }
 
-    fn repeat(&self, w: &mut World, hold: &mut Hold, end: i64, effect: Effect) {
+    fn repeat(&self, w: &mut World, hold: &mut Hold, end: i64, ids: Vec<RowId>) {
         w.saw("effects repeated");
         w.say(&self.name, || format!("repeats the effects below {end}"));
         let flight = hold.ledger.repeating(end);
-        if effect.is_empty() || w.has(Mutation::EffectsNotRepeated) {
-            hold.ledger.acked(flight);
-        } else {
-            hold.effects.push((flight, effect));
+        match Effect::again(ids).filter(|_| !w.has(Mutation::EffectsNotRepeated)) {
+            Some(effect) => hold.effects.push((flight, effect)),
+            None => hold.ledger.acked(flight),
         }
     }
 
@@ -247,48 +245,197 @@ impl Ingest {
         RowId::pack(source, partition, offset).expect("small numbers")
     }
 
+    fn work(&mut self, w: &mut World, hold: &mut Hold, work: Work) -> Option<Did> {
+        match work {
+            Work::Fences(batch) => {
+                hold.work = Some(if w.db_mishap("fences", false) == Mishap::None {
+                    let cursors = w.has(Mutation::CursorBeforeCommit).then(|| w.db.cursors());
+                    Work::LookUp { batch, fences: fences(w), cursors }
+                } else {
+                    Work::Fences(batch)
+                });
+                Some(Did::Work)
+            }
+            Work::LookUp { batch, fences, cursors } => {
+                hold.work = Some(if w.db_mishap("look_up", false) == Mishap::None {
+                    let known = w.db.lookup(batch.iter().map(|(_, command)| identity(command)));
+                    Work::Insert { batch, fences, cursors, known }
+                } else {
+                    Work::Fences(batch)
+                });
+                Some(Did::Work)
+            }
+            Work::Insert { batch, fences, cursors, known } => {
+                self.insert(w, hold, batch, fences, cursors, &known)
+            }
+            Work::Apply { records, end } => self.apply(w, hold, records, end),
+        }
+    }
+
+    fn insert(
+        &mut self,
+        w: &mut World,
+        hold: &mut Hold,
+        batch: Vec<(i64, Command)>,
+        fences: Fences,
+        cursors: Option<HashMap<Shard, i64>>,
+        known: &HashMap<Identity, Known>,
+    ) -> Option<Did> {
+        let offers: Vec<Offer> = batch
+            .iter()
+            .map(|(offset, command)| Offer {
+                id: self.id(*offset),
+                identity: identity(command),
+                content: ContentHash([command.content; 16]),
+            })
+            .collect();
+        let judged = admission::judge(&offers, known);
+        let rows: Vec<New> =
+            judged.inserts.iter().map(|index| new_row(w, &offers[*index], &batch[*index].1)).collect();
+        let end = batch.last().map_or(0, |(offset, _)| offset + 1);
+        let mishap = w.db_mishap("insert", true);
+        if mishap == Mishap::Refused {
+            hold.work = Some(Work::Fences(batch));
+            return Some(Did::Work);
+        }
+        let written = self.commit(w, hold, end, |db| db.insert(&rows));
+        w.say(&self.name, || format!("commits {} rows up to {end}: {written:?} ({mishap:?})", rows.len()));
+        match written {
+            Err(Failed::Duplicate) => {
+                w.saw("duplicate key");
+                hold.work = Some(Work::Fences(batch));
+                return Some(Did::Work);
+            }
+            Err(Failed::Moved) => return None,
+            Ok(()) if mishap == Mishap::AnswerLost => {
+                // Tried again from the start: the compare-and-set says what became of it.
+                hold.work = Some(Work::Fences(batch));
+                return Some(Did::Work);
+            }
+            Ok(()) => {}
+        }
+        let again =
+            judged.verdicts.iter().zip(&offers).filter(|(verdict, _)| **verdict == Verdict::AlreadyAccepted);
+        let again = again.map(|(_, offer)| offer.id).collect();
+        let rows = rows.iter().map(|row| row.waiting).collect();
+        self.committed(
+            hold,
+            end,
+            match cursors {
+                None => Effect::fresh(rows, again, fences),
+                Some(cursors) => Some(Effect::Look { rows, again, fences, cursors }),
+            },
+        );
+        Some(Did::Work)
+    }
+
     /// The transaction of a batch: positions first, then the rows; all or nothing.
     fn commit(
         &self,
         w: &mut World,
         hold: &mut Hold,
         end: i64,
-        rows: impl FnOnce(&mut World) -> Result<(), Failed>,
+        rows: impl FnOnce(&mut crate::mysql::Db) -> Result<(), Failed>,
     ) -> Result<(), Failed> {
         let next = hold.ledger.positions().next;
         let key = self.stream.key();
         let before = w.db.position[&key];
         let again = end <= next && w.has(Mutation::AppliedAgain);
+        let confirm = hold.ledger.confirmable();
         if !again {
-            w.db.advance(key, next, end, None)?;
+            w.db.advance(key, next, end, confirm)?;
         }
-        if let Err(failed) = rows(w) {
+        if let Err(failed) = rows(&mut w.db) {
             w.db.position.insert(key, before);
             return Err(failed);
         }
-        if let Some(confirm) = hold.ledger.confirmable().filter(|_| !again) {
-            self.confirm(w, confirm)?;
+        if let Some(confirm) = confirm.filter(|_| !again) {
             hold.ledger.confirmed(confirm);
         }
         if w.has(Mutation::ConfirmBeforeAcks) {
-            self.confirm(w, end)?;
+            w.db.confirm(key, end)?;
         }
         Ok(())
     }
 
-    fn committed(&self, hold: &mut Hold, end: i64, effect: Effect) {
+    fn committed(&self, hold: &mut Hold, end: i64, effect: Option<Effect>) {
         let again = end <= hold.ledger.positions().next;
         let flight = if again { hold.ledger.repeating(end) } else { hold.ledger.applied(end) };
-        if effect.is_empty() {
-            hold.ledger.acked(flight);
-        } else {
-            hold.effects.push((flight, effect));
+        match effect {
+            Some(effect) => hold.effects.push((flight, effect)),
+            None => hold.ledger.acked(flight),
         }
+    }
+
+    fn apply(
+        &mut self,
+        w: &mut World,
+        hold: &mut Hold,
+        records: Vec<(i64, i64, JournalRecord)>,
+        end: i64,
+    ) -> Option<Did> {
+        let mishap = w.db_mishap("apply", true);
+        if mishap == Mishap::Refused {
+            hold.work = Some(Work::Apply { records, end });
+            return Some(Did::Work);
+        }
+        let key = self.stream.key();
+        let mut changes = None;
+        let same_generation = w.has(Mutation::SameGeneration);
+        let written = self.commit(w, hold, end, |db| {
+            let generations: HashMap<RowKey, Generation> = if same_generation {
+                db.pending.iter().map(|(key, row)| (*key, row.generation)).collect()
+            } else {
+                HashMap::new()
+            };
+            let entries = records.iter().flat_map(|(_, _, record)| &record.entries);
+            changes = Some(db.apply(entries));
+            for (key, generation) in generations {
+                if let Some(row) = db.pending.get_mut(&key) {
+                    row.generation = generation;
+                }
+            }
+            if let Some(beat) = Beat::fold(records.iter().map(|(_, at, record)| (*at, record))) {
+                let position = db.position.entry(key).or_default();
+                let health = &mut position.health;
+                health.hb_at = health.hb_at.max(Some(beat.hb_at));
+                health.backlog = beat.backlog.or(health.backlog);
+                health.cold_upto = beat.cold_upto.or(health.cold_upto);
+                position.credit = beat.credit.or(position.credit);
+            }
+            Ok(())
+        });
+        w.say(&self.name, || {
+            let entries: usize = records.iter().map(|(_, _, record)| record.entries.len()).sum();
+            format!("applies {entries} entries up to {end}: {written:?} ({mishap:?})")
+        });
+        written.ok()?;
+        let changes = match changes {
+            Some(Ok(changes)) => changes,
+            Some(Err(held)) => {
+                w.oracle.fail(|| format!("ingest stands still: {held}"));
+                return Some(Did::Work);
+            }
+            None => return Some(Did::Work),
+        };
+        w.oracle.applied(&changes);
+        if mishap == Mishap::AnswerLost {
+            hold.work = Some(Work::Apply { records, end });
+            return Some(Did::Work);
+        }
+        self.committed(hold, end, Effect::again(changes.renewed.iter().map(|row| row.key.id).collect()));
+        Some(Did::Work)
     }
 }
 
-/// Whether an answer to a command was asked for.
-fn asks(tasks: &[Vec<(i64, Command)>], command: RowId) -> bool {
-    let log = (command.source() == TASKS).then(|| tasks.get(command.partition() as usize)).flatten();
-    log.and_then(|log| log.get(command.offset() as usize)).is_some_and(|(_, command)| command.reply)
+fn identity(command: &Command) -> Identity {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&command.task.to_be_bytes());
+    Identity(bytes)
+}
+
+fn new_row(w: &World, offer: &Offer, command: &Command) -> New {
+    let key = RowKey { shard: w.shard_of(command.task), due_at: command.due_at, id: offer.id };
+    let row = Pending { generation: Generation(1), topic: command.topic, expires_at: command.expires_at };
+    New { identity: offer.identity, content: offer.content, waiting: Waiting { key, row } }
 }

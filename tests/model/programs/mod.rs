@@ -1,7 +1,7 @@
 //! The programs as machines of small steps: each step is one call to a server, or one decision of `protocol`.
 
+pub mod canceller;
 pub mod compensator;
-pub mod consumer;
 pub mod dispatcher;
 pub mod effects;
 pub mod ingest;

@@ -1,13 +1,13 @@
 //! The scanner of one slot: jobs around the state machine of its scan, in the order of steps of `scanner::slot`.
 
 use super::Did;
-use crate::mysql::{Db, JOURNAL, Row, key};
+use crate::mysql::{Db, JOURNAL, Pending, Waiting};
 use crate::setup::Mutation;
 use crate::world::{Mishap, World};
+use protocol::apply::RowKey;
 use protocol::cursor::{
     Advance, AfterPage, Confirm, PageRead, PageRequest, ScanPoint, SlotLoad, SlotScan, Start,
 };
-use protocol::life::RowKey;
 use schemas::due::DueRecord;
 use schemas::ids::{Shard, Slot};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,13 +32,13 @@ enum Job {
     Start {
         start: Start,
         view: Box<SlotScan>,
-        snapshot: Option<BTreeMap<RowKey, Row>>,
+        snapshot: Option<BTreeMap<RowKey, Pending>>,
     },
     /// What is read after it.
     Load {
         start: Start,
         advances: Vec<Advance>,
-        snapshot: Option<BTreeMap<RowKey, Row>>,
+        snapshot: Option<BTreeMap<RowKey, Pending>>,
     },
     Fence {
         request: PageRequest,
@@ -235,7 +235,7 @@ impl Scanner {
         }
     }
 
-    fn read_page(&mut self, w: &World, shard: Shard, snapshot: Option<&BTreeMap<RowKey, Row>>) {
+    fn read_page(&mut self, w: &World, shard: Shard, snapshot: Option<&BTreeMap<RowKey, Pending>>) {
         let Some(request) = self.scan.page(shard, &w.routes) else { return };
         let job = match snapshot {
             None => Job::Fence { request },
@@ -256,7 +256,7 @@ impl Scanner {
         w: &mut World,
         request: PageRequest,
         fence: Option<i64>,
-        rows: &[Row],
+        rows: &[Waiting],
         read: PageRead,
     ) -> End {
         // Mistake: the fence comes after the rows.
@@ -298,13 +298,18 @@ impl Scanner {
 }
 
 /// A page of rows; each counts as one byte.
-fn page(pending: &BTreeMap<RowKey, Row>, request: &PageRequest, page_bytes: u64) -> (Vec<Row>, PageRead) {
+fn page(
+    pending: &BTreeMap<RowKey, Pending>,
+    request: &PageRequest,
+    page_bytes: u64,
+) -> (Vec<Waiting>, PageRead) {
     let all = Db::page(pending, request.shard, request.after, request.upto_at);
-    let rows: Vec<Row> = all.take(request.limit as usize).map(|(_, row)| row).collect();
+    let rows: Vec<Waiting> =
+        all.take(request.limit as usize).map(|(key, row)| Waiting { key, row }).collect();
     let fitting = usize::try_from(page_bytes).unwrap_or(usize::MAX).min(rows.len());
     let cut = fitting > 0 && fitting as u64 == page_bytes;
     let rows = rows[..fitting].to_vec();
-    let last = rows.last().map(|row| ScanPoint { due_at: key(row).due_at, id: row.id });
+    let last = rows.last().map(|row| ScanPoint { due_at: row.key.due_at, id: row.key.id });
     let read = PageRead { rows: rows.len() as u32, bytes: rows.len() as u64, last, cut };
     (rows, read)
 }

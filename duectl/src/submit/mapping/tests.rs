@@ -137,7 +137,7 @@ fn a_wrong_map_is_named_with_what_is_known() {
     for (map, problem) in [
         (
             "due={x}",
-            "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, completion, max-attempts, backoff, ack-timeout, max-stalls, spread, window, reply, correlation, key, value, header.NAME",
+            "--map due={x}: unknown field due; fields are due-at, delay, topic, task-id, shard-key, partition, expires-at, reply, correlation, key, value, header.NAME",
         ),
         ("due-at", "--map due-at: must be field=template"),
         (
@@ -152,27 +152,6 @@ fn a_wrong_map_is_named_with_what_is_known() {
         "--map topic=b: topic is given twice"
     );
     assert!(Mapping::of(&args(&["due-at=a", "delay=b"]), None).is_err());
-}
-
-#[test]
-fn options_are_filled_like_any_field_and_read_back() {
-    let args = args(&[
-        "delay=5s",
-        "topic=t",
-        "completion=on_ack",
-        "max-attempts={tries}",
-        "backoff=fixed:{pause}s",
-        "ack-timeout=10m",
-        "max-stalls=0",
-        "spread=10x10s+5s",
-        "window=1m",
-    ]);
-    let command = draft(&args, r#"{"tries": 3, "pause": 7}"#).unwrap().command;
-    let options = &command.options;
-    assert_eq!((options.max_attempts, options.max_stalls), (Some(3), Some(0)));
-    assert_eq!((options.backoff, options.ack_timeout_ms), ("fixed:7s".parse().ok(), Some(600_000)));
-    assert_eq!((command.spread, command.window), ("10x10s+5s".parse().ok(), "1m".parse().ok()));
-    assert!(draft(&args, r#"{"tries": 0, "pause": 7}"#).unwrap_err().contains("is no number of attempts"));
 }
 
 #[test]

@@ -4,7 +4,6 @@ mod behaviour;
 mod fidelity;
 mod interleavings;
 mod lanes;
-mod limits;
 pub(super) mod redis;
 mod strays;
 pub(super) mod world;

@@ -2,8 +2,8 @@
 
 use crate::slot::ScriptFault;
 use crate::slot_store::{
-    Body, Claimed, Claims, ColdCause, Depth, DueTopic, Entry, Intent, Positions, PreloadOutcome,
-    PreloadRecord, Quota, Returned, SlotState, TakenOver, Topic,
+    Body, Claimed, Claims, ColdCause, DueTopic, Entry, Intent, Positions, PreloadOutcome, PreloadRecord,
+    Quota, Returned, SlotState, TakenOver, Topic,
 };
 use schemas::ids::RowGen;
 use schemas::journal::OwnerToken;
@@ -201,23 +201,6 @@ impl FakeRedis {
         let topics =
             earliest.into_iter().map(|(topic, earliest_at)| DueTopic { topic, earliest_at }).collect();
         Ok((topics, self.state(now)))
-    }
-
-    pub(in crate::slot) fn survey(
-        &mut self,
-        queues: &[Topic],
-        until: i64,
-        grip: &mut Option<Grip>,
-        now: i64,
-    ) -> Answer<Vec<Depth>> {
-        self.enter(grip)?;
-        let depth = |topic: &Topic| {
-            let due =
-                self.store.iter().filter(|(at, member)| *at <= until && self.members[member].0 == *topic);
-            let members = self.members.values().filter(|(other, _, _)| other == topic);
-            Depth { topic: topic.clone(), due: due.count() as u64, members: members.count() as u64 }
-        };
-        Ok((queues.iter().map(depth).collect(), self.state(now)))
     }
 
     pub(in crate::slot) fn claim(

@@ -1,15 +1,13 @@
 //! One slot with everything around it: Redis, two logs with transactions, MySQL's part in two lines, any number of owners.
 
 use super::redis::{FakeRedis, Grip};
-use crate::limits::Board;
 use crate::slot::{
     Action, DueItem, Event, Facts, Fault, FaultKind, Input, JournalChunk, JournalItem, Lane, LogBounds,
     Lookup, Now, Outgoing, ScriptFault, SendOutcome, Slot, SlotConfig, Step, StrayEnd, Target, TxnEnd,
 };
 use crate::slot_store::{Entry, Topic};
-use schemas::control::{ControlKey, TopicLimit, TopicRunning};
-use schemas::due::{Completion, Deliver, DueKind, DueRecord, RetryOptions};
-use schemas::ids::{Generation, RowGen, RowId, Shard, Slot as SlotNumber};
+use schemas::due::{Completion, Deliver, DueKind, DueRecord};
+use schemas::ids::{Generation, RowGen, RowId, Shard};
 use schemas::journal::{EntryKind, JournalRecord, OwnerToken};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -32,7 +30,6 @@ pub(in crate::slot) fn deliver_record(id: u64, topic: &str, due_at: i64, fence: 
         progress: None,
         history: vec![],
         bury: None,
-        retry: RetryOptions::default(),
     };
     let kind = DueKind::Deliver(Box::new(deliver));
     DueRecord {
@@ -97,10 +94,6 @@ pub(in crate::slot) struct World {
     pub(in crate::slot) pending: BTreeMap<RowGen, DueRecord>,
     pub(in crate::slot) next: i64,
     pub(in crate::slot) stale: BTreeSet<RowGen>,
-    /// The log of `control`.
-    pub(in crate::slot) control: Vec<(String, Option<Vec<u8>>)>,
-    /// Nothing written there arrives.
-    pub(in crate::slot) control_down: bool,
     tokens: u128,
 }
 
@@ -114,8 +107,6 @@ pub(in crate::slot) struct Owner {
     read_from: usize,
     reports: Option<SendOutcome>,
     strays: Option<Vec<StrayEnd>>,
-    pub(in crate::slot) board: Board,
-    control_read: usize,
     pub(in crate::slot) events: Vec<Event>,
     pub(in crate::slot) stopped: bool,
 }
@@ -138,8 +129,6 @@ impl World {
             read_from: 0,
             reports: None,
             strays: None,
-            board: Board::default(),
-            control_read: 0,
             events: Vec::new(),
             stopped: false,
         }
@@ -150,34 +139,6 @@ impl World {
         let record = deliver_record(id, topic, due_at, self.next);
         self.pending.insert(record.row_gen(), record.clone());
         self.due.push(record);
-    }
-
-    /// The same with a change.
-    pub(in crate::slot) fn schedule_with(
-        &mut self,
-        id: u64,
-        topic: &str,
-        due_at: i64,
-        change: impl FnOnce(&mut Deliver),
-    ) {
-        let mut record = deliver_record(id, topic, due_at, self.next);
-        if let DueKind::Deliver(deliver) = &mut record.kind {
-            change(deliver);
-        }
-        self.pending.insert(record.row_gen(), record.clone());
-        self.due.push(record);
-    }
-
-    /// An operator limits a topic, or lifts the limit.
-    pub(in crate::slot) fn limit(&mut self, topic: &str, limit: Option<TopicLimit>) {
-        self.control.push((topic.to_owned(), limit.map(|limit| limit.encode())));
-    }
-
-    /// Ingest tells how many of a topic are in flight, as far as it has applied the journal.
-    pub(in crate::slot) fn count(&mut self, topic: &str, running: i64) {
-        let count = TopicRunning { running, journal_next: self.next, at: 0 };
-        let key = ControlKey::Running(topic.to_owned(), SlotNumber(0));
-        self.control.push((key.to_string(), Some(count.encode())));
     }
 
     /// Emits again what still is pending.
@@ -367,15 +328,6 @@ impl World {
             idle = false;
             owner.slot.handle(now, Input::Strays(ends));
         }
-        if owner.control_read < self.control.len() {
-            let unread = self.control.iter().enumerate().skip(owner.control_read);
-            for (offset, (key, value)) in unread {
-                owner.board.apply(offset as i64, key.as_bytes(), value.as_deref()).unwrap();
-            }
-            owner.control_read = self.control.len();
-            idle = false;
-            owner.slot.handle(now, Input::Limits(owner.board.of_slot(SlotNumber(0))));
-        }
         match owner.slot.step(now) {
             Step::Do(action) => {
                 idle = false;
@@ -444,14 +396,6 @@ impl World {
                 Input::Done
             }
             Action::PauseDue | Action::ResumeDue => Input::Done,
-            Action::Ask(shares) => {
-                for (topic, share) in shares.into_iter().filter(|_| !self.control_down) {
-                    let key = ControlKey::Share(topic.to_string(), SlotNumber(0));
-                    self.control.push((key.to_string(), share.map(|share| share.encode())));
-                }
-                Input::Done
-            }
-            Action::Survey { queues, until } => Input::Surveyed(redis.survey(&queues, until, grip, now)),
             Action::Preload { records, due_pos } => {
                 Input::Preloaded(redis.preload(&records, due_pos, grip, now))
             }
@@ -536,7 +480,7 @@ fn broken(action: &Action, grip: &mut Option<Grip>) -> Input {
     let text = || "mishap".to_owned();
     match action {
         // Only begins something, which cannot fail.
-        Action::KeepStrays(_) | Action::Ask(_) => Input::Done,
+        Action::KeepStrays(_) => Input::Done,
         Action::InitLanes | Action::SeekDue { .. } | Action::PauseDue | Action::ResumeDue => {
             Input::Failed(text())
         }
@@ -558,7 +502,6 @@ fn broken(action: &Action, grip: &mut Option<Grip>) -> Input {
                 Action::ReturnPrepared => Input::Returned(Err(fault())),
                 Action::Preload { .. } => Input::Preloaded(Err(fault())),
                 Action::Agenda { .. } => Input::Agenda(Err(fault())),
-                Action::Survey { .. } => Input::Surveyed(Err(fault())),
                 Action::Claim { .. } => Input::Claimed(Err(fault())),
                 _ => Input::Scripted(Err(fault())),
             }

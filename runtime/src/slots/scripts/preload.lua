@@ -1,17 +1,16 @@
 -- preload: puts due records into store, and withdraw intents into prepare.
 --   KEYS, ARGV  as common.lua, then: largest fence of the records ('' = none), due_pos ('' = unchanged),
---     number of records, and for each: topic index, index of another topic where the member of a withdraw may wait (0 =
---     none), member, due ms, body (first byte D or W).
+--     number of records, and for each: topic index, member, due ms, body (first byte D or W).
 --   Answer  head, then one letter per record: S stored, D duplicate, I intent placed, A intent already there.
 --   A member has a body exactly while it is in store or prepare, so HSETNX on the body decides whether it is new.
 --   The only script without allow-oom: at maxmemory it is refused before it starts, so that the others can drain.
---   Cost  O(log n) per record; about 3 calls per record, 5 per withdraw.
+--   Cost  O(log n) per record; about 3 calls per record.
 local refusal = open()
 if refusal then return refusal end
 
 local fence, due_pos, n = ARGV[arg0 + 1], ARGV[arg0 + 2], tonumber(ARGV[arg0 + 3])
 assert(n <= 500, 'too many members')
-assert(#ARGV == arg0 + 3 + 5 * n, 'arguments do not match records')
+assert(#ARGV == arg0 + 3 + 4 * n, 'arguments do not match records')
 
 -- Decimal strings without sign or leading zeros.
 local function greater(a, b) return #a > #b or (#a == #b and a > b) end
@@ -27,10 +26,9 @@ end
 
 local outcome = {}
 for k = 0, n - 1 do
-  local at = arg0 + 4 + 5 * k
-  local i, j = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-  local member, due, body = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  assert(#member == 12 and i >= 1 and i <= n_topics and j >= 0 and j <= n_topics, 'bad record')
+  local at = arg0 + 4 + 4 * k
+  local i, member, due, body = tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  assert(#member == 12 and i >= 1 and i <= n_topics, 'bad record')
   waiting[i] = waiting[i] or {}
   if string.byte(body) == 68 then
     if redis.call('HSETNX', body_key, member, body) == 1 then
@@ -52,13 +50,7 @@ for k = 0, n - 1 do
       flush(i)
       counts.bodies = counts.bodies + redis.call('HSET', body_key, member, body)
       counts.bytes = counts.bytes + #body - length
-      count(i, -redis.call('ZREM', store_key(i), member), 0)
-      if j > 0 then
-        waiting[j] = waiting[j] or {}
-        flush(j)
-        count(j, -redis.call('ZREM', store_key(j), member), -redis.call('ZREM', prepare_key(j), member))
-      end
-      count(i, 0, redis.call('ZADD', prepare_key(i), due, member))
+      count(i, -redis.call('ZREM', store_key(i), member), redis.call('ZADD', prepare_key(i), due, member))
       outcome[#outcome + 1] = 'I'
     end
   end

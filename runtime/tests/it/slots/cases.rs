@@ -26,7 +26,7 @@ pub(super) async fn owner(world: &World, n: u64) -> SlotStore {
 
 pub(super) fn record(topic: &str, n: u64, due_at: i64, size: usize) -> PreloadRecord {
     let body = Body::deliver(&vec![b'x'; size]);
-    PreloadRecord { topic: topic.into(), also: None, member: member(n, 1), due_at, fence: n as i64, body }
+    PreloadRecord { topic: topic.into(), member: member(n, 1), due_at, fence: n as i64, body }
 }
 
 pub(super) fn quota(topic: &str, limit: u32) -> Quota {

@@ -26,7 +26,6 @@ enum Op {
     Release { members: Vec<usize>, delayed: bool },
     ReturnPrepared,
     NextTopics,
-    Survey(i64),
     StartCold,
     Forget,
     Damage(usize, usize, usize),
@@ -42,14 +41,13 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => prop::bool::weighted(0.9).prop_map(|finish| Op::TakeOver { finish }),
         8 => prop::collection::vec((0..MEMBERS, prop::bool::weighted(0.2)), 0..8).prop_map(Op::Preload),
-        8 => (prop::sample::select(vec![0, 1_000, 1_001, 1_002, i64::MAX]), prop::collection::vec(0u32..4, 1..5), 1usize..400)
+        8 => (prop::sample::select(vec![0, 1_000, 1_001, 1_002, i64::MAX]), prop::collection::vec(0u32..4, 1..4), 1usize..400)
             .prop_map(|(now, quotas, max_bytes)| Op::Claim { now, quotas, max_bytes }),
         5 => which().prop_map(Op::Settle),
         2 => (which(), any::<bool>()).prop_map(|(fates, rebuilt)| Op::SettleFates { fates, rebuilt }),
         4 => (which(), any::<bool>()).prop_map(|(members, delayed)| Op::Release { members, delayed }),
         2 => Just(Op::ReturnPrepared),
         1 => Just(Op::NextTopics),
-        1 => prop::sample::select(vec![1, 1_001, FAR]).prop_map(Op::Survey),
         1 => Just(Op::StartCold),
         1 => Just(Op::Forget),
         2 => (0usize..14, 0..MEMBERS, 0..MEMBERS).prop_map(|(kind, a, b)| Op::Damage(kind, a, b)),
@@ -63,16 +61,6 @@ fn topic(n: usize) -> Topic {
     ["orders.a", "b:{9}*", "c"][n % 3].into()
 }
 
-fn retries() -> Topic {
-    protocol::slot_store::retry_queue(&topic(2))
-}
-
-/// Where a member may stand.
-fn queues(body: &Body) -> Option<Vec<Topic>> {
-    let topic = topic_of(body)?;
-    Some(if topic == self::topic(2) { vec![retries(), topic] } else { vec![topic] })
-}
-
 fn row_gen(n: usize) -> RowGen {
     // Ids beyond 2^53 that differ in the lowest bits or in gen only.
     member(u64::MAX - n as u64 / 2, 1 + n as u32 % 2)
@@ -82,10 +70,7 @@ fn record(n: usize, withdraw: bool) -> PreloadRecord {
     let due_at = [1_000, 1_001, 1_001, 1_002, FAR][n % 5];
     let text = format!("{}|{}", topic(n), "x".repeat(n * 20));
     let body = if withdraw { Body::withdraw(text.as_bytes()) } else { Body::deliver(text.as_bytes()) };
-    // Members of one topic stand in another queue; a withdraw looks in both.
-    let own = if n % 3 == 2 && !withdraw { retries() } else { topic(n) };
-    let also = (withdraw && n % 3 == 2).then(retries);
-    PreloadRecord { topic: own, also, member: row_gen(n), due_at, fence: 9 + 7 * n as i64, body }
+    PreloadRecord { topic: topic(n), member: row_gen(n), due_at, fence: 9 + 7 * n as i64, body }
 }
 
 fn topic_of(body: &Body) -> Option<Topic> {
@@ -94,12 +79,6 @@ fn topic_of(body: &Body) -> Option<Topic> {
 
 fn entry(n: usize) -> Entry {
     Entry { topic: topic(n), member: row_gen(n) }
-}
-
-/// The member where it may stand: the rest is passed over.
-fn entries(n: usize) -> Vec<Entry> {
-    let own = entry(n);
-    if n % 3 == 2 { vec![Entry { topic: retries(), ..own.clone() }, own] } else { vec![own] }
 }
 
 fn damage(kind: usize, a: usize, b: usize) -> Damage {
@@ -220,14 +199,14 @@ impl Case {
                 let quotas: Vec<_> = quotas
                     .into_iter()
                     .enumerate()
-                    .map(|(n, limit)| Quota { topic: if n == 3 { retries() } else { topic(n) }, limit })
+                    .map(|(n, limit)| Quota { topic: topic(n), limit })
                     .collect();
                 let real = p.real.claim(now, &quotas, max_bytes).await;
                 let expected = p.step(|ticket, at| model.claim(ticket, at, now, &quotas, max_bytes));
                 p.compare(&real, &expected);
             }
             Op::Settle(members) => {
-                let entries: Vec<_> = members.into_iter().flat_map(entries).collect();
+                let entries: Vec<_> = members.into_iter().map(entry).collect();
                 let due_pos = (count % 2 == 0).then_some(count);
                 let real = p.real.settle(&entries, count, due_pos).await;
                 let expected =
@@ -236,19 +215,18 @@ impl Case {
             }
             Op::SettleFates { fates, rebuilt } => {
                 let fates: Vec<_> = fates.into_iter().map(row_gen).collect();
-                let real = p.real.settle_fates(&fates, count, rebuilt, queues).await;
+                let real = p.real.settle_fates(&fates, count, rebuilt, topic_of).await;
                 let entries: Vec<_> = fates
                     .iter()
                     .filter(|_| p.members > 0)
-                    .filter_map(|m| Some((queues(model.body.get(m)?).unwrap(), *m)))
-                    .flat_map(|(queues, member)| queues.into_iter().map(move |topic| Entry { topic, member }))
+                    .filter_map(|m| Some(Entry { topic: topic_of(model.body.get(m)?).unwrap(), member: *m }))
                     .collect();
                 let expected =
                     p.step(|ticket, at| model.settle(ticket, at, &entries, Some(count), None, rebuilt));
                 p.compare(&real, &expected);
             }
             Op::Release { members, delayed } => {
-                let entries: Vec<_> = members.into_iter().flat_map(entries).collect();
+                let entries: Vec<_> = members.into_iter().map(entry).collect();
                 let delay = Duration::from_secs(if delayed { 3_600 } else { 0 });
                 let real = p.real.release(&entries, delay).await;
                 if entries.is_empty() {
@@ -267,12 +245,6 @@ impl Case {
             Op::NextTopics => {
                 let real = p.real.next_topics(2).await;
                 let expected = p.step(|ticket, at| model.look(ticket, at, &[], i64::MAX, 2));
-                p.compare(&real, &expected);
-            }
-            Op::Survey(until) => {
-                let queues = [topic(0), topic(1), topic(2), retries()];
-                let real = p.real.survey(&queues, until).await;
-                let expected = p.step(|ticket, at| model.survey(ticket, at, &queues, until));
                 p.compare(&real, &expected);
             }
             Op::Forget => {

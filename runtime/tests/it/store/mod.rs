@@ -1,8 +1,6 @@
 //! The MySQL layer against a real server: any of both families that `MYSQL_URL` names.
 
 mod data;
-mod intents;
-mod moves;
 mod schema;
 mod sessions;
 

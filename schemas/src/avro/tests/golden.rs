@@ -9,7 +9,6 @@ use super::samples;
 use crate::ack::Ack;
 use crate::avro::{DecodeError, ReadReply, SHIPPED, TASK_COMMAND_VERSIONS};
 use crate::command::TaskCommand;
-use crate::control::{TopicLimit, TopicRunning, TopicShare};
 use crate::due::DueRecord;
 use crate::journal::JournalRecord;
 use crate::row::{RowBody, RowHistory, RowOptions};
@@ -96,8 +95,6 @@ fn due_records_keep_their_bytes() {
     ] {
         check("due_record", versions, case, &sample, DueRecord::encode, DueRecord::decode);
     }
-    let (since_2, sample) = (Versions { first: 2, last: versions }, samples::due_deliver_retried());
-    check("due_record", since_2, "deliver_retried", &sample, DueRecord::encode, DueRecord::decode);
 }
 
 #[test]
@@ -128,9 +125,6 @@ fn blobs_of_rows_keep_their_bytes() {
     );
     let history = samples::history_two();
     check("row_history", HISTORY_VERSIONS.len(), "two", &history, RowHistory::encode, RowHistory::decode);
-    let (since_2, located) =
-        (Versions { first: 2, last: HISTORY_VERSIONS.len() }, samples::history_two_located());
-    check("row_history", since_2, "two_located", &located, RowHistory::encode, RowHistory::decode);
 }
 
 #[test]
@@ -143,24 +137,6 @@ fn acks_keep_their_bytes() {
     ] {
         check("ack", versions, case, &sample, Ack::encode, Ack::decode);
     }
-}
-
-#[test]
-fn records_of_control_keep_their_bytes() {
-    use crate::avro::wire_control::{LIMIT_VERSIONS, RUNNING_VERSIONS, SHARE_VERSIONS};
-    for (case, sample) in [("least", samples::limit_least()), ("most", samples::limit_most())] {
-        check("topic_limit", LIMIT_VERSIONS.len(), case, &sample, TopicLimit::encode, TopicLimit::decode);
-    }
-    let (running, share) = (samples::running(), samples::share());
-    check(
-        "topic_running",
-        RUNNING_VERSIONS.len(),
-        "one",
-        &running,
-        TopicRunning::encode,
-        TopicRunning::decode,
-    );
-    check("topic_share", SHARE_VERSIONS.len(), "one", &share, TopicShare::encode, TopicShare::decode);
 }
 
 #[test]

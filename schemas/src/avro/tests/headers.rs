@@ -58,7 +58,7 @@ fn the_headers_of_a_callback_record_are_documented() {
 #[test]
 fn the_headers_of_a_dead_letter_are_documented() {
     let headers = |due: &DueRecord| dead_headers(due, deliver(due), "expired", "It expired.", 1);
-    check("dead_headers", &headers(&samples::due_deliver_least()), &headers(&samples::due_deliver_retried()));
+    check("dead_headers", &headers(&samples::due_deliver_least()), &headers(&samples::due_deliver_most()));
 }
 
 #[test]

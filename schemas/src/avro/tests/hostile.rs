@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::samples;
 use crate::avro::DecodeError;
-use crate::control::{TopicLimit, TopicRunning, TopicShare};
 use crate::due::DueRecord;
 use crate::journal::JournalRecord;
 use crate::row::{RowBody, RowHistory, RowOptions};
@@ -64,8 +63,7 @@ proptest! {
         decode_all(&bytes);
         // A sound header, and a sound record with bytes overwritten, get further in.
         for sound in [samples::due_deliver_most().encode(), samples::journal_batch().encode(),
-                      samples::body_most().encode(), samples::history_two().encode(), samples::limit_most().encode(),
-                      samples::share().encode()] {
+                      samples::body_most().encode(), samples::history_two().encode()] {
             decode_all(&[&sound[..10], &bytes].concat());
             let mut spoiled = sound;
             let start = place.index(spoiled.len());
@@ -84,9 +82,6 @@ fn decode_all(bytes: &[u8]) {
         RowBody::decode(bytes).is_ok(),
         RowOptions::decode(bytes).is_ok(),
         RowHistory::decode(bytes).is_ok(),
-        TopicLimit::decode(bytes).is_ok(),
-        TopicRunning::decode(bytes).is_ok(),
-        TopicShare::decode(bytes).is_ok(),
     ];
     // No bytes are two records.
     assert!(outcomes.iter().filter(|ok| **ok).count() <= 1);

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use crate::due::{Completion, Deliver, DueKind, DueRecord, Made, PastAttempt};
+use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
 use crate::ids::{Generation, RowId, Shard};
 use crate::journal::{EntryKind, JournalEntry, JournalKind, JournalRecord, OwnerToken};
 use crate::options::tests::any_backoff;
@@ -24,20 +24,8 @@ fn completion() -> impl Strategy<Value = Completion> {
 }
 
 fn history() -> impl Strategy<Value = Vec<PastAttempt>> {
-    let made = (any::<u32>(), any::<i64>())
-        .prop_map(|(generation, due_at)| Made { generation: Generation(generation), due_at });
-    let ack = any::<u64>().prop_map(RowId);
-    let past =
-        (any::<u16>(), any::<i64>(), ".{0,10}", option::of(".{0,10}"), option::of(made), option::of(ack));
-    let past = past.prop_map(|(attempt, at, outcome, reason, made, ack)| PastAttempt {
-        attempt,
-        at,
-        outcome,
-        reason,
-        made,
-        ack,
-    });
-    vec(past, 0..4)
+    let past = (any::<u16>(), any::<i64>(), ".{0,10}", option::of(".{0,10}"));
+    vec(past.prop_map(|(attempt, at, outcome, reason)| PastAttempt { attempt, at, outcome, reason }), 0..4)
 }
 
 fn options() -> impl Strategy<Value = RowOptions> {
@@ -79,7 +67,6 @@ fn deliver() -> impl Strategy<Value = DueKind> {
                 task_id,
                 shard_key,
                 partition: options.partition,
-                retry: options.retry(),
                 key: body.key,
                 headers: body.headers,
                 value: body.value,

@@ -3,9 +3,8 @@
 use crate::ack::{Ack, AckOutcome};
 use crate::avro::ReadReply;
 use crate::command::{AvroTime, Command, KnownSchemas, ReasonCode, RecordView, Refusal, Rules, TaskCommand};
-use crate::control::{TopicLimit, TopicRunning, TopicShare};
 use crate::delivery::{DeliveryId, Origin};
-use crate::due::{Completion, Deliver, DueKind, DueRecord, Made, PastAttempt, RetryOptions};
+use crate::due::{Completion, Deliver, DueKind, DueRecord, PastAttempt};
 use crate::ids::{Generation, RowId, Shard, SourceId};
 use crate::journal::{EntryKind, JournalEntry, JournalKind, JournalRecord, OwnerToken};
 use crate::options::{Backoff, Growth};
@@ -30,29 +29,13 @@ fn headers() -> Vec<Header> {
 
 fn history() -> Vec<PastAttempt> {
     vec![
-        PastAttempt {
-            attempt: 1,
-            at: 1_769_850_000_123,
-            outcome: "stalled".into(),
-            ..PastAttempt::default()
-        },
+        PastAttempt { attempt: 1, at: 1_769_850_000_123, outcome: "stalled".into(), reason: None },
         PastAttempt {
             attempt: 2,
             at: 1_769_850_120_456,
             outcome: "failed".into(),
             reason: Some("räum auf".into()),
-            ..PastAttempt::default()
         },
-    ]
-}
-
-/// The same as version 2 of the history tells it.
-fn history_located() -> Vec<PastAttempt> {
-    let made = |generation, due_at| Some(Made { generation: Generation(generation), due_at });
-    let [stalled, failed] = <[PastAttempt; 2]>::try_from(history()).unwrap();
-    vec![
-        PastAttempt { made: made(1, 1_769_850_000_000), ..stalled },
-        PastAttempt { made: made(u32::MAX, -1), ack: Some(id()), ..failed },
     ]
 }
 
@@ -79,7 +62,6 @@ pub(super) fn due_deliver_least() -> DueRecord {
             progress: None,
             history: Vec::new(),
             bury: None,
-            retry: RetryOptions::default(),
         })),
     }
 }
@@ -107,17 +89,8 @@ pub(super) fn due_deliver_most() -> DueRecord {
             progress: Some(b"{\"page\":3}".to_vec()),
             history: history(),
             bury: Some("attempts_exhausted".into()),
-            retry: RetryOptions::default(),
         })),
     }
-}
-
-/// A due record with every field of version 2 set.
-pub(super) fn due_deliver_retried() -> DueRecord {
-    let DueKind::Deliver(most) = due_deliver_most().kind else { unreachable!("it is a delivery") };
-    let retry = options_retried().retry();
-    let deliver = Deliver { history: history_located(), retry, ..*most };
-    DueRecord { kind: DueKind::Deliver(Box::new(deliver)), ..due_deliver_most() }
 }
 
 /// A withdraw.
@@ -218,11 +191,6 @@ pub(super) fn history_two() -> RowHistory {
     RowHistory { attempts: history() }
 }
 
-/// Two attempts, and where they were made.
-pub(super) fn history_two_located() -> RowHistory {
-    RowHistory { attempts: history_located() }
-}
-
 fn delivery_id() -> DeliveryId {
     DeliveryId {
         shard: Shard(63),
@@ -247,37 +215,6 @@ pub(super) fn ack_succeeded() -> Ack {
 pub(super) fn ack_failed() -> Ack {
     let outcome = AckOutcome::Failed { reason: Some("räum auf".into()), permanent: true };
     Ack { delivery_id: delivery_id(), outcome, progress: Some(Vec::new()) }
-}
-
-/// A topic that is only paused.
-pub(super) fn limit_least() -> TopicLimit {
-    TopicLimit { paused: true, at: 1_769_850_000_000, ..TopicLimit::default() }
-}
-
-/// A topic with every limit.
-pub(super) fn limit_most() -> TopicLimit {
-    let rate = Some("100/s".parse().unwrap());
-    TopicLimit { rate, in_flight: Some(50), paused: false, at: 1_769_850_000_000 }
-}
-
-/// A count.
-pub(super) fn running() -> TopicRunning {
-    TopicRunning { running: 17, journal_next: 1 << 41, at: 1_769_850_000_000 }
-}
-
-/// A share.
-pub(super) fn share() -> TopicShare {
-    TopicShare {
-        token: journal_barrier().token,
-        limit_offset: 12,
-        rate_held: 12_500_000,
-        rate_want: 90_000_000,
-        in_flight_held: 6,
-        in_flight_want: 20,
-        waiting: 12_345,
-        journal_wanted: 1 << 41,
-        at: 1_769_850_000_000,
-    }
 }
 
 /// A reply to a command that was accepted.

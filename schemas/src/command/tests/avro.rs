@@ -123,7 +123,7 @@ fn a_frame_names_the_schema_that_is_needed() {
     let mut registry = Registry::default();
     assert_eq!(record.read(&rules, &registry), Err(ParseError::NeedsSchema(7)));
     registry = Registry::of(TASK_COMMAND_VERSIONS.last().unwrap());
-    assert_eq!(record.read(&rules, &registry).unwrap(), by_headers().command().unwrap());
+    assert_eq!(record.read(&rules, &registry).unwrap(), by_headers().parse().unwrap());
 
     registry.ids.insert(7, Lookup::Missing);
     let (code_found, message) = code(&record, &registry);
@@ -163,7 +163,7 @@ fn producers_of_the_next_version_and_of_this_one_run_side_by_side() {
     let rules = Rules::new("duestream.");
     for number in 0..20 {
         let command = TaskCommand { task_id: Some(format!("t-{number}")), ..task_command() };
-        let expected = by_avro(&command).command().unwrap();
+        let expected = by_avro(&command).parse().unwrap();
         for value in [
             command.encode(),
             single_object(&next(), with_next_field(&command, None)),
@@ -227,7 +227,7 @@ fn a_schema_of_other_types_and_order_is_read_by_name() {
         .header("duestream-task-id", uuid)
         .header("duestream-shard-key", "12")
         .header("duestream-partition", "3");
-    assert_eq!(read.unwrap(), expected.command().unwrap());
+    assert_eq!(read.unwrap(), expected.parse().unwrap());
 }
 
 /// What becomes of a due time in a schema of its own.
@@ -238,7 +238,7 @@ fn due_at(kind: serde_json::Value, value: Value) -> Result<i64, (ReasonCode, Str
     let value = framed(&schema, record(vec![("topic", text("t")), ("due_at", value)]));
     let record = Record::default().value(value);
     match record.read(&Rules::new(""), &Registry::of(&schema)) {
-        Ok(command) => Ok(command.into_schedule().unwrap().due_at),
+        Ok(command) => Ok(command.due_at),
         Err(_) => Err(code(&record, &Registry::of(&schema))),
     }
 }
@@ -328,7 +328,7 @@ fn headers_of_other_schemas_keep_the_same_rules() {
     let map = json!({"type": "map", "values": "bytes"});
     let one = |name: &str| Value::Map([(name.to_owned(), Value::Bytes(vec![0xff]))].into());
     let header = Header { name: "h".into(), value: Some(vec![0xff]) };
-    assert_eq!(read(map.clone(), one("h")).unwrap().into_schedule().unwrap().body.headers, [header]);
+    assert_eq!(read(map.clone(), one("h")).unwrap().body.headers, [header]);
     assert_eq!(read(map.clone(), one("DUESTREAM-x")).unwrap_err(), ReasonCode::UnknownField);
     assert_eq!(read(map, one("")).unwrap_err(), ReasonCode::InvalidHeader);
 
@@ -337,7 +337,7 @@ fn headers_of_other_schemas_keep_the_same_rules() {
     let array = |note: Value| Value::Array(vec![record(vec![("name", text("h")), ("note", note)])]);
     let header = Header { name: "h".into(), value: None };
     let null = Value::Union(0, Box::new(Value::Null));
-    assert_eq!(read(items.clone(), array(null)).unwrap().into_schedule().unwrap().body.headers, [header]);
+    assert_eq!(read(items.clone(), array(null)).unwrap().body.headers, [header]);
     let note = Value::Union(1, Box::new(text("x")));
     assert_eq!(read(items, array(note)).unwrap_err(), ReasonCode::UnknownField);
 }

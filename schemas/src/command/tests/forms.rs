@@ -30,8 +30,6 @@ struct Wish {
     partition: Option<i32>,
     /// After the due time.
     expires_ms: Option<i64>,
-    /// Options by the names of their JSON keys.
-    options: Vec<(&'static str, String)>,
     reply: Option<bool>,
     correlation: Option<String>,
     /// Whether JSON writes bytes that are text as base64 all the same, and Avro times as text.
@@ -55,36 +53,6 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![".{0,12}".prop_map(String::into_bytes), vec(any::<u8>(), 0..30)]
 }
 
-/// Options that make sense together.
-fn options() -> impl Strategy<Value = Vec<(&'static str, String)>> {
-    let duration = "[1-9][0-9]{0,3}(s|m|ms)";
-    let seconds = "[1-9][0-9]{0,3}s";
-    let of_acks = (
-        option::of((1..=u16::MAX).prop_map(|n| n.to_string())),
-        option::of(prop_oneof![
-            Just("standard".to_owned()),
-            "(fixed|linear|exponential):[1-9][0-9]?s(,jitter=[0-9]s)?"
-        ]),
-        option::of(seconds),
-        option::of(any::<u16>().prop_map(|n| n.to_string())),
-    );
-    let spread = (option::of("[1-9][0-9]?x[0-9]{1,2}s(\\+[0-9]s)?"), option::of(duration));
-    let completion = prop_oneof![Just(None), Just(Some("on_delivery")), Just(Some("on_ack"))];
-    (completion, of_acks, spread).prop_map(|(completion, of_acks, spread)| {
-        let on_ack = completion == Some("on_ack");
-        let all = [
-            ("completion", completion.map(str::to_owned)),
-            ("max_attempts", of_acks.0.filter(|_| on_ack)),
-            ("backoff", of_acks.1.filter(|_| on_ack)),
-            ("ack_timeout", of_acks.2.filter(|_| on_ack)),
-            ("max_stalls", of_acks.3.filter(|_| on_ack)),
-            ("spread", spread.0),
-            ("window", spread.1),
-        ];
-        all.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
-    })
-}
-
 fn wish() -> impl Strategy<Value = Wish> {
     let due = prop_oneof![
         (978_307_200_000i64..7_200_000_000_000, any::<bool>())
@@ -104,7 +72,7 @@ fn wish() -> impl Strategy<Value = Wish> {
         vec((name, option::of(".{0,8}")), 0..4),
     );
     let reply = (option::of(any::<bool>()), option::of(".{0,20}"));
-    let rest = (option::of(0..i32::MAX), option::of(0i64..1_000_000), reply, any::<bool>(), options());
+    let rest = (option::of(0..i32::MAX), option::of(0i64..1_000_000), reply, any::<bool>());
     (due, "[a-zA-Z0-9][a-zA-Z0-9_-]{0,30}", ids, body, rest).prop_map(|(due, topic, ids, body, rest)| Wish {
         due,
         topic,
@@ -117,7 +85,6 @@ fn wish() -> impl Strategy<Value = Wish> {
         more_headers: body.4,
         partition: rest.0,
         expires_ms: rest.1,
-        options: rest.4,
         reply: rest.2.0,
         // A correlation needs a word about the reply.
         correlation: rest.2.1.filter(|_| rest.2.0.is_some()),
@@ -169,9 +136,6 @@ impl Wish {
         say("shard-key", self.shard_key.clone());
         say("partition", self.partition.map(|partition| partition.to_string()));
         say("expires-at", self.expires_at().map(|at| at.to_string()));
-        for (name, text) in &self.options {
-            say(&name.replace('_', "-"), Some(text.clone()));
-        }
         say("reply", self.reply.map(|reply| reply.to_string()));
         say("correlation", self.correlation.clone());
         match &self.key {
@@ -215,11 +179,6 @@ impl Wish {
         ] {
             json.insert(name.into(), value);
         }
-        for (name, text) in &self.options {
-            // A number of attempts may be a number.
-            let value = text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number));
-            json.insert((*name).into(), value);
-        }
         // Names may repeat, which a map of serde_json cannot hold.
         let headers =
             self.more_headers.iter().map(|(name, value)| format!("{}: {}", json!(name), json!(value)));
@@ -235,10 +194,6 @@ impl Wish {
             Due::At { at, .. } => (Some(time(at)), None),
             Due::After { seconds } => (None, Some(format!("{seconds} seconds"))),
         };
-        let option = |wanted: &str| {
-            self.options.iter().find(|(name, _)| *name == wanted).map(|(_, text)| text.clone())
-        };
-        let number = |wanted: &str| option(wanted).map(|text| text.parse().unwrap());
         let header = |(name, value): &(String, Option<String>)| Header {
             name: name.clone(),
             value: value.clone().map(String::into_bytes),
@@ -258,13 +213,6 @@ impl Wish {
             headers: self.more_headers.iter().map(header).collect(),
             partition: self.partition,
             expires_at: self.expires_at().map(time),
-            completion: option("completion"),
-            max_attempts: number("max_attempts"),
-            backoff: option("backoff"),
-            ack_timeout: option("ack_timeout"),
-            max_stalls: number("max_stalls"),
-            spread: option("spread"),
-            window: option("window"),
             reply: self.reply,
             correlation: self.correlation.clone().map(String::into_bytes),
             ..TaskCommand::default()
@@ -273,10 +221,9 @@ impl Wish {
 }
 
 /// What a record says, but for the form in which the reply will come.
-fn task(record: &Record, registry: &Registry) -> Result<Schedule, TestCaseError> {
+fn task(record: &Record, registry: &Registry) -> Result<Command, TestCaseError> {
     let command = record.read(&Rules::new("duestream."), registry);
-    let command = command.map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
-    let mut command = command.into_schedule().ok_or_else(|| TestCaseError::fail("schedules nothing"))?;
+    let mut command = command.map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
     if let Some(reply) = &mut command.reply {
         reply.as_avro = false;
     }

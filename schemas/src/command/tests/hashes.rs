@@ -1,5 +1,4 @@
 use super::*;
-use crate::options::TaskOptions;
 
 fn hash(record: &Record) -> [u8; 16] {
     record.parse().unwrap().content_hash
@@ -17,10 +16,7 @@ fn a_resubmission_has_the_same_content() {
             HeaderView { name: b"duestream-topic", value: Some(b"callbacks") },
         ];
         let view = RecordView { key: None, value: None, headers: &headers, timestamp_at };
-        match Command::parse(&view, &Rules::new("duestream."), &KnownSchemas::shipped()).unwrap() {
-            Command::Schedule(schedule) => schedule,
-            other => panic!("{other:?}"),
-        }
+        Command::parse(&view, &Rules::new("duestream."), &KnownSchemas::shipped()).unwrap()
     };
     let (first, second) = (at(NOW_AT), at(NOW_AT + 5));
     assert_ne!(first.due_at, second.due_at);
@@ -59,39 +55,11 @@ fn every_part_of_the_content_matters() {
         Record::default().header("duestream-delay", "91s").header(topic, "callbacks"),
         Record::default().header("duestream-delay", "90s").header(topic, "callback"),
         Record::default().header(due, (NOW_AT + 90_000).to_string()).header(topic, "callbacks"),
-        base().header("duestream-completion", "on_ack"),
-        base().header("duestream-completion", "on_ack").header("duestream-max-attempts", "3"),
-        base().header("duestream-completion", "on_ack").header("duestream-max-stalls", "3"),
-        base().header("duestream-completion", "on_ack").header("duestream-backoff", "fixed:3s"),
-        base().header("duestream-completion", "on_ack").header("duestream-ack-timeout", "3s"),
-        base().header("duestream-spread", "2x3s"),
-        base().header("duestream-window", "3s"),
     ];
     let mut hashes: Vec<_> = records.iter().map(hash).collect();
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len(), records.len());
-}
-
-#[test]
-fn how_an_option_is_written_does_not_matter_nor_what_is_the_default_anyway() {
-    let on_ack = || by_headers().header("duestream-completion", "on_ack");
-    let backoff = |text| hash(&on_ack().header("duestream-backoff", text));
-    assert_eq!(backoff("standard"), backoff("linear:120s,jitter=30s,cap=1200s"));
-    assert_ne!(
-        backoff("standard"),
-        hash(&on_ack()),
-        "as submitted: what is left out may become another default"
-    );
-    let timeout = |text| hash(&on_ack().header("duestream-ack-timeout", text));
-    assert_eq!(timeout("90s"), timeout("PT1M30S"));
-    assert_eq!(hash(&by_headers().header("duestream-completion", "on_delivery")), hash(&by_headers()));
-    // What an operator sets for a topic is no content: a resubmission may meet another configuration.
-    let defaults = TaskOptions { window: "5m".parse().ok(), ..TaskOptions::default() };
-    let pattern = TopicPattern::parse("call*").unwrap();
-    let rules = Rules { defaults: vec![(pattern, defaults)], ..Rules::new("duestream.") };
-    let spread = by_headers().parse_with(&rules).unwrap();
-    assert_eq!((spread.content_hash, spread.window), (hash(&by_headers()), "5m".parse().ok()));
 }
 
 #[test]
@@ -103,7 +71,6 @@ fn identities_differ_where_ids_do() {
         "an id that a producer chose is never a row's"
     );
     assert_eq!(identities(None, "7"), [identity("7", "7"), row_identity(None, RowId(7))]);
-    assert_eq!(identities(Some("7"), "7"), identities(None, "7"));
     assert_eq!(identities(Some("k"), "007"), [identity("k", "007")], "no row is called so");
     assert_ne!(identity("a", "b"), identity("b", "a"));
     assert_eq!(identity("a", "b"), identity("a", "b"));
@@ -121,13 +88,4 @@ fn hashes_stay_what_they_are() {
         .header("duestream-partition", "3")
         .header("duestream-expires-at", "2027-01-01T00:00:00Z");
     assert_eq!(hex(hash(&full)), "3ec870f876c2a6306ebda59fb5e897d7");
-    let options = full
-        .header("duestream-completion", "on_ack")
-        .header("duestream-max-attempts", "5")
-        .header("duestream-backoff", "exponential:1s,cap=1h")
-        .header("duestream-ack-timeout", "10m")
-        .header("duestream-max-stalls", "1")
-        .header("duestream-spread", "10x10s+5s")
-        .header("duestream-window", "1m");
-    assert_eq!(hex(hash(&options)), "a1b5d51675863cfe6c0d18fab1096286");
 }

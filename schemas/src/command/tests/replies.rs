@@ -7,7 +7,7 @@ use crate::reply::{Answer, Reply};
 
 fn asked(record: &Record) -> Option<Asked> {
     match record.read(&Rules::new("duestream."), &KnownSchemas::shipped()) {
-        Ok(command) => command.reply().cloned(),
+        Ok(command) => command.reply,
         Err(ParseError::Refused(refused)) => refused.asked,
         Err(ParseError::NeedsSchema(id)) => panic!("schema {id} is wanted"),
     }

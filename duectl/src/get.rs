@@ -1,20 +1,15 @@
 //! `duectl get`: what is known of a task, and where it is.
 
-mod death;
-mod life;
-
 use crate::cli::GetArgs;
 use crate::exit::Failure;
 use crate::servers::Servers;
 use crate::show;
-use death::Death;
-use life::Life;
-use protocol::life::Open;
 use protocol::route::{RouteEntry, RouteTable};
 use protocol::state::TaskState;
 use runtime::slots::{SlotClient, peek};
 use runtime::store::lookup::{self, Reemission};
-use runtime::store::{Db, Session, StoreError, TaskRow, intents, route, setting, shard, source};
+use runtime::store::{Db, Session, StoreError, TaskRow, route, setting, shard, source};
+use schemas::command::identities;
 use schemas::ids::{RowGen, Slot};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -22,7 +17,13 @@ use std::fmt::Write as _;
 
 pub(crate) async fn run(servers: &Servers, args: GetArgs) -> Result<(), Failure> {
     let db = servers.db().await?;
-    let found = look(&db, &args).await.map_err(|e| servers.mysql_failed(&e))?;
+    let mut found = None;
+    for identity in identities(args.shard_key.as_deref(), &args.task) {
+        found = look(&db, &identity).await.map_err(|e| servers.mysql_failed(&e))?;
+        if found.is_some() {
+            break;
+        }
+    }
     let Some(mut found) = found else {
         let hint = match args.shard_key {
             None => "if it was submitted with a shard key, give --shard-key",
@@ -36,9 +37,6 @@ pub(crate) async fn run(servers: &Servers, args: GetArgs) -> Result<(), Failure>
     };
     if let Whereabouts::Emitted { redis, .. } = &mut found.place {
         *redis = in_redis(servers, &found.task, found.slot).await;
-    }
-    if TaskState::from_code(found.task.state) == Some(TaskState::Dead) {
-        found.death = Some(death::of(servers, &found.task).await);
     }
     if args.json {
         show::say(&found.json().to_string());
@@ -54,14 +52,9 @@ struct Found {
     /// The topic it was submitted to; `None`: its number is not in the table (any more).
     source: Option<String>,
     slot: Slot,
-    /// Commands and acks that wait for the journal.
-    open: Vec<Open>,
+    intents: i64,
     now: i64,
     place: Whereabouts,
-    /// What its row in `pending` or `running` says.
-    life: Option<Life>,
-    /// Why it was given up, if it was.
-    death: Option<Death>,
 }
 
 enum Whereabouts {
@@ -84,18 +77,17 @@ enum InRedis {
     Place(peek::Place),
 }
 
-async fn look(db: &Db, args: &GetArgs) -> Result<Option<Found>, StoreError> {
+async fn look(db: &Db, identity: &[u8; 16]) -> Result<Option<Found>, StoreError> {
     let mut session = db.session().await?;
-    let found = lookup::task_called(&mut session, args.shard_key.as_deref(), &args.task).await?;
-    let Some(task) = found else { return Ok(None) };
+    let Some(task) = lookup::task(&mut session, identity).await? else { return Ok(None) };
     let slot = slot_of(&mut session, &task).await?;
     let row = RowGen { id: task.id, generation: task.generation };
-    let (place, life) = place_of(&mut session, &task, row).await?;
-    let open = intents::open(&mut session, &BTreeSet::from([task.id])).await?;
+    let place = place_of(&mut session, &task, row).await?;
+    let intents = lookup::intents(&mut session, row).await?;
     let source = source::all(&mut session).await?.into_iter().find(|source| source.id == task.id.source());
     let source = source.map(|source| source.topic);
     let now = db.now().await?;
-    Ok(Some(Found { task, source, slot, open, now, place, life, death: None }))
+    Ok(Some(Found { task, source, slot, intents, now, place }))
 }
 
 async fn slot_of(session: &mut Session, task: &TaskRow) -> Result<Slot, StoreError> {
@@ -109,35 +101,29 @@ async fn slot_of(session: &mut Session, task: &TaskRow) -> Result<Slot, StoreErr
     Ok(table.slot_at(task.shard, task.due_at))
 }
 
-async fn place_of(
-    session: &mut Session,
-    task: &TaskRow,
-    row: RowGen,
-) -> Result<(Whereabouts, Option<Life>), StoreError> {
+async fn place_of(session: &mut Session, task: &TaskRow, row: RowGen) -> Result<Whereabouts, StoreError> {
     match TaskState::from_code(task.state) {
         Some(TaskState::Scheduled) => {}
         Some(TaskState::Running) => {
-            let Some(running) = lookup::running(session, task).await? else {
-                return Ok((Whereabouts::Moving, None));
-            };
-            let place = Whereabouts::Running { deadline_at: running.deadline_at };
-            return Ok((place, Some(Life::of_running(&running))));
+            let running = lookup::running(session, task).await?;
+            return Ok(
+                running.map_or(Whereabouts::Moving, |r| Whereabouts::Running { deadline_at: r.deadline_at })
+            );
         }
         Some(TaskState::Done | TaskState::Dead | TaskState::Cancelled) | None => {
-            return Ok((Whereabouts::Final, None));
+            return Ok(Whereabouts::Final);
         }
     }
-    let Some(pending) = lookup::pending(session, task).await? else {
-        return Ok((Whereabouts::Moving, None));
-    };
-    let life = Some(Life::of_pending(&pending));
+    if lookup::pending(session, task).await?.is_none() {
+        return Ok(Whereabouts::Moving);
+    }
     let shards = shard::read(session, &BTreeSet::from([task.shard])).await?;
     let cursor_at = shards.first().map_or(0, |row| row.cursor_at);
     if task.due_at > cursor_at {
-        return Ok((Whereabouts::BeyondCursor { cursor_at }, life));
+        return Ok(Whereabouts::BeyondCursor { cursor_at });
     }
     let reemission = lookup::reemission(session, task.shard, task.due_at, row).await?;
-    Ok((Whereabouts::Emitted { cursor_at, redis: InRedis::NotAsked, reemission }, life))
+    Ok(Whereabouts::Emitted { cursor_at, redis: InRedis::NotAsked, reemission })
 }
 
 async fn in_redis(servers: &Servers, task: &TaskRow, slot: Slot) -> InRedis {
@@ -185,14 +171,8 @@ impl Found {
         if let Some(finished_at) = task.finished_at {
             line("finished", show::time(finished_at));
         }
-        if let Some(life) = &self.life {
-            life.lines(task, &mut line);
-        }
-        if let Some(death) = &self.death {
-            death.lines(&mut line);
-        }
-        for (n, open) in self.open.iter().enumerate() {
-            line(if n == 0 { "open" } else { "" }, life::open_text(open));
+        if self.intents > 0 {
+            line("changes", format!("{} not answered yet", self.intents));
         }
         out
     }
@@ -216,16 +196,7 @@ impl Found {
                 format!("{}{again}", self.redis_text(redis, due_in))
             }
             Whereabouts::Running { deadline_at } => {
-                let left = deadline_at - self.now;
-                let left = if left < 0 {
-                    format!("{} ago: judged once its acks are applied up to then", show::span(-left))
-                } else {
-                    format!("in {}", show::span(left))
-                };
-                format!(
-                    "with its consumer; stalled if nothing is heard until {} ({left})",
-                    show::time(*deadline_at)
-                )
+                format!("with its consumer, deadline {}", show::time(*deadline_at))
             }
             Whereabouts::Final => "nowhere: it is over, and kept so that it is not accepted twice".into(),
             Whereabouts::Moving => "changing just now: ask again".into(),
@@ -282,9 +253,7 @@ impl Found {
             "due_at": task.due_at, "attempt": task.attempt, "gen": task.generation.0, "row": task.id.to_string(),
             "source": {"topic": self.source, "partition": task.id.partition(), "offset": task.id.offset()},
             "shard": task.shard.0, "slot": self.slot.0, "created_at": task.created_at, "finished_at": task.finished_at,
-            "open_changes": self.open.iter().map(life::open_json).collect::<Vec<_>>(),
-            "life": self.life.as_ref().map(Life::json), "death": self.death.as_ref().map(Death::json),
-            "where": place, "detail": detail,
+            "open_changes": self.intents, "where": place, "detail": detail,
         })
     }
 }
